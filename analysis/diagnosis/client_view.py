@@ -14,6 +14,7 @@ from inferload.turns.sketch import Floats
 from ..data.frames import RunFrames
 from ..data.manifest import slo_of
 from ..data.turn_frames import Events
+from .turn_causes import begun_not_ended
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,14 +44,10 @@ class Queue:
         return heads
 
     def held(self, at_s: Floats) -> Floats:
-        """Return the number of turns that have waited for output for a second at each time, and do so for some time after it."""
-        begin_s, end_s = self.sent_s + _HELD_S, self.until_s - _HELD_S / 2
+        """Return the turns that have waited for output for a second at each time, and do so for half a second more."""
+        begin_s, end_s = self.sent_s + 1.0, self.until_s - 0.5
         lasts = end_s > begin_s
-        begun, ended = (np.searchsorted(np.sort(each[lasts]), at_s, side="right") for each in (begin_s, end_s))
-        return (self.scale * (begun - ended)).astype(np.float64)
-
-
-_HELD_S = 1.0
+        return self.scale * begun_not_ended(at_s, begin_s[lasts], end_s[lasts])
 
 
 @dataclass(frozen=True, slots=True)

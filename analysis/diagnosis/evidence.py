@@ -129,17 +129,17 @@ def _scrapes(run: RunFrames, window: ServerWindow, client_view: ClientView) -> f
     def of(values: Floats | None) -> Floats:
         return np.full(window.last + 1 - window.first, np.nan) if values is None else values[inside]  # type: ignore[operator]
 
-    engines = server.engines(names.RUNNING, names.WAITING)
+    at_s, engines = run.since_start_s(server.wall_ns[inside]), server.engines(names.RUNNING, names.WAITING)
     awake = server.lowest(names.SLEEP_STATE, sleep_state=names.AWAKE)
     return facts.Scrapes(
-        at_s=run.since_start_s(server.wall_ns[inside]),
+        at_s=at_s,
         running=of(server.summed(names.RUNNING)),
         capacity=of(capacity(server)),
         deferred=of(server.summed(names.WAITING_BY_REASON, reason=names.DEFERRED)),
         kv_usage=of(server.highest(names.KV_CACHE_USAGE)),
         head_tokens=of(client_view.head_tokens),
         by_engine=tuple(
-            facts.EngineQueue(of(server.summed(names.RUNNING, **engine)), of(capacity(server, **engine)))
+            facts.EngineQueue(at_s, of(server.summed(names.RUNNING, **engine)), of(capacity(server, **engine)))
             for engine in (engines if len(engines) > 1 else ())
         ),
         in_flight=of(client_view.held),

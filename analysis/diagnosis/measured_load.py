@@ -6,7 +6,7 @@ from enum import StrEnum
 
 import numpy as np
 
-from inferload.base.numbers import number, percent, plural
+from inferload.base.numbers import number, plural
 from inferload.servers.bottleneck.evidence import WindowEvidence
 from inferload.servers.bottleneck.finding import MIN_SHARE_FULL
 from inferload.servers.window_figures import gap_limit_s
@@ -42,19 +42,8 @@ class Unmet(StrEnum):
     CONSTANT_LOAD = f"the load changed: the number of users was at no time constant for {_LEAST_S} s"
     NO_FAILURE = f"turns failed: at a constant number of users, no {_LEAST_S} s were without a failed turn"
     SCRAPES = f"scrapes are missing: at a constant number of users, no {_LEAST_S} s were without a gap"
-    QUEUE = "at a constant number of users, requests waited at too few scrapes of a server"
+    QUEUE = "requests waited at too few scrapes of a server while the number of users was constant"
     TURNS = f"fewer than {_LEAST_TURNS} turns ended while the number of users was constant and requests waited"
-
-
-@dataclass(frozen=True, slots=True)
-class NotSaturated:
-    """Reason why no throughput is stated, with its figures."""
-
-    unmet: Unmet
-    figures: str = ""
-
-    def __str__(self) -> str:
-        return f"{self.unmet}{self.figures and ': '}{self.figures}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,10 +92,10 @@ class MeasuredLoad:
             return plural(int(known[0]), "user") if self.users is not None else f"{high} {unit}"
         return f"{low} to {high} {unit}"
 
-    def saturated(self, servers: Sequence[WindowEvidence], start_s: float, end_s: float) -> Throughput | NotSaturated:
+    def saturated(self, servers: Sequence[WindowEvidence], start_s: float, end_s: float) -> Throughput | Unmet:
         """Return the throughput of the longest time at a constant load in which all servers had a queue, or why there is none."""
         if self.users is None or np.isnan(self.users).all():
-            return NotSaturated(Unmet.USERS_KNOWN)
+            return Unmet.USERS_KNOWN
         steady = self._after_first_end(start_s, end_s)
         times: list[slice] = []
         for unmet, disturbed in (
@@ -118,18 +107,14 @@ class MeasuredLoad:
             steady &= ~disturbed
             times = _long_enough(steady)
             if not times:
-                return NotSaturated(unmet)
-        shares = [(min((_queued(server, time) for server in servers), default=1.0), time) for time in times]
-        queued = [time for share, time in shares if share >= MIN_SHARE_FULL]
+                return unmet
+        queued = [time for time in times if all(_queued(server, time) for server in servers)]
         if not queued:
-            share, time = max(shares, key=lambda entry: entry[0])
-            at = f"at {plural(int(self.users[time.start]), 'user')} from {time.start} to {time.stop} s"
-            figures = f"{at}, {percent(share, limit=MIN_SHARE_FULL)}, of {percent(MIN_SHARE_FULL)} that a limit needs"
-            return NotSaturated(Unmet.QUEUE, figures)
+            return Unmet.QUEUE
         counts = [(float((self.ended - self.failed)[time].sum()), time) for time in queued]
         enough = [(turns, time) for turns, time in counts if turns >= _LEAST_TURNS]
         if not enough:
-            return NotSaturated(Unmet.TURNS)
+            return Unmet.TURNS
         turns, time = max(enough, key=lambda entry: entry[1].stop - entry[1].start)
         seconds = time.stop - time.start
         tokens = float(self.output_tok[time].sum()) / seconds
@@ -179,8 +164,8 @@ def _gaps(at_s: Floats, end_s: float) -> list[slice]:
     return [slice(int(instants[index]), int(np.ceil(instants[index + 1]))) for index in np.flatnonzero(gaps > limit_s)]
 
 
-def _queued(server: WindowEvidence, time: slice) -> float:
-    """Return the share of the scrapes of a time at which requests waited; 0 without scrapes."""
+def _queued(server: WindowEvidence, time: slice) -> bool:
+    """Return True if requests waited at most scrapes of a time."""
     at_s, capacity = server.scrapes.at_s, server.scrapes.capacity
     inside = (at_s >= time.start) & (at_s < time.stop) & ~np.isnan(capacity)
-    return float(np.mean(capacity[inside] > 0)) if inside.any() else 0.0
+    return bool(inside.any() and np.mean(capacity[inside] > 0) >= MIN_SHARE_FULL)

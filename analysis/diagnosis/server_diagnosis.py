@@ -88,13 +88,12 @@ def of_server(
     start_s, end_s = measured
     view = ClientView.of(run, server)
     results, rates, missed = failed_turns(run), kept_up_rates(run), missed_limits(run)
-    blameless, turns = only_refused(results), results.turns.ok
-    troubled = not blameless or is_troubled(run, server)
-    failed = np.nan_to_num(timeline["turns_failed"]) * (not blameless or not results.turns.whole_run.failed)
+    troubled = not only_refused(results) or is_troubled(run, server)
+    failed = np.nan_to_num(timeline["turns_failed"]) * (not only_refused(results))
 
     def judged(low: float, high: float, **facts: Any) -> WindowDiagnosis:
         evidence = collect(run, server, low, high, view)
-        return judge(replace(evidence, run=replace(evidence.run, turns=turns, **facts)))
+        return judge(replace(evidence, run=replace(evidence.run, turns=results.turns.ok, **facts)))
 
     def window(low: float, high: float, until: float) -> WindowDiagnosis:
         at_s = run.since_start_s(server.wall_ns)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from inferload.base.numbers import apart, number, percent
+from inferload.base.numbers import apart, number, percent, plural
 from inferload.figures import metric_names as names
 from inferload.figures import rate_figures, turn_figures
 from inferload.figures.limits import gate_grammar
@@ -26,7 +26,7 @@ from ..data.manifest import arrivals_of
 from . import routing, turn_causes
 from .advice import ADVICE, Advice
 from .group import group_findings
-from .measured_load import MeasuredLoad, NotSaturated
+from .measured_load import MeasuredLoad, Unmet
 
 _GONE_S = 2.0  # minimum time without a scrape before the end of the load
 _GONE_SCRAPES = 5
@@ -60,9 +60,8 @@ RUN_RULES = (
     RunRule(
         "refused",
         "Turns were refused",
-        "each failed turn got a client error (4xx other than 408, 425 and 429), or a message that the prompt is too long: no "
-        "sign of load",
-        (Advice("shorter prompts, or what the first message names", "such a request fails at any load", "none"),),
+        "each failed turn got a client error (4xx other than 408, 425 and 429), or a message that the prompt is too long",
+        (Advice("shorter prompts, or what the first message names", "they fail at any load", "none"),),
     ),
     RunRule(
         "failed-between",
@@ -77,13 +76,7 @@ RUN_RULES = (
         f"no metrics page: one number of turns, {turn_causes.MOST_AT_ONCE} at most, is served for 80 % of the time with more in "
         "flight, and more than it at no time; a turn is served from its first output, less the lowest TTFT alone, to its last "
         "output; probable for more than one at once",
-        (
-            Advice(
-                "more requests at once",
-                "turns wait for others",
-                "TTFT shorter, TPOT longer, throughput higher, more memory",
-            ),
-        ),
+        (Advice("more requests at once", "turns wait for others", "TTFT shorter, TPOT longer, throughput higher"),),
     ),
     RunRule(
         "server-gone",
@@ -259,7 +252,7 @@ def is_troubled(run: RunFrames, server: ServerSeries) -> bool:
 
 def only_refused(results: Results) -> bool:
     """Return True if each failed turn, if any, failed for what it asked."""
-    return turn_causes.refused(results).turns == results.turns.whole_run.failed
+    return turn_causes.refused(results) == results.turns.whole_run.failed
 
 
 def sent_no_turn(run: RunFrames) -> bool:
@@ -282,24 +275,23 @@ def run_findings(run: RunFrames, servers: Sequence[WindowEvidence], load: Measur
     disturbed = bool(gone_servers or restarts or _stopped(run) or any(mark.kind == "worker_lost" for mark in run.marks))
     findings += group_findings(run, servers)
     findings += [_overload(run, disturbed), _not_judged(run), _saturated(run, servers, load)]
-    if not run.inference_servers:
-        findings += _serial(run)
+    serial = [] if run.inference_servers else _serial(run)
+    findings += serial
     enough = only_refused(results) and results.turns.ok >= LEAST_TURNS
-    if enough and not servers and not gone_servers and not restarts and findings[-1] is None:
+    if enough and not servers and not gone_servers and not restarts and not serial:
         findings.append(_kept_up(run))
     return tuple(finding for finding in findings if finding is not None)
 
 
 def _failed(results: Results, others: tuple[str, ...]) -> Finding:
     """Return the finding on failed turns. `others`: sentences on what else happened."""
-    lines, refusals = turn_lines(results), turn_causes.refused(results)
-    why = "the prompts of some are too long for the server" if refusals.too_long else "a client error"
-    refused = f"{refusals.turns:,} of the failed turns were refused at any load: {why}"
-    return Finding(
-        "refused" if only_refused(results) else "failures",
-        1000.0,
-        (*lines, *([refused] if refusals.turns else []), *others),
-    )
+    refused = turn_causes.refused(results)
+    why = "for a client error, or for a prompt that is too long"
+    lines = [
+        *turn_lines(results),
+        *([f"{refused:,} of the failed turns were refused at any load: {why}"] if refused else []),
+    ]
+    return Finding("refused" if only_refused(results) else "failures", 1000.0, (*lines, *others))
 
 
 def _counted(run: RunFrames, results: Results) -> Finding | None:
@@ -309,36 +301,31 @@ def _counted(run: RunFrames, results: Results) -> Finding | None:
         grown, aborted = (run.servers[target].grown(names.FINISHED, **label) for label in ({}, names.ABORTED))
         counts.append(np.nan if grown is None else float(grown[-1] - (0.0 if aborted is None else aborted[-1])))
     before = sum(target.before_load.requests for target in run.manifest.targets)
-    counted = turn_causes.counted_as_finished(results, float(np.sum(counts)), before) if counts else None
+    counted = turn_causes.counted_as_finished(results, float(np.sum(counts)), before)
     if counted is None:
         return None
-    finished, failed = counted
-    figures = f"the servers count {finished:,} of the {failed:,} turns that failed on the way as finished"
+    figures = "the servers count {:,} of the {:,} turns that failed on the way as finished".format(*counted)
     between = "what is between client and server (a proxy, gateway or router) ended them, or changed their answers"
     # A server that goes on after the client's own timeout counts such a turn, too.
     own = any(name.startswith("timeout_") for name in results.turns.whole_run.by_failure)
     return Finding("failed-between", 950.0, (figures, between), probable=own, figures=figures)
 
 
-def _serial(run: RunFrames) -> list[Finding | None]:
-    """Return the finding that requests wait for each other; None if the turns do not show it. They are of all sessions."""
-    if run.sample is not None or not len(run.turns):
-        return [None]
-    targets, findings = run.turns.texts("target"), list[Finding | None]()
-    for target in sorted(run.sent_to, key=str):
-        own = run.turns[targets == target]
+def _serial(run: RunFrames) -> list[Finding]:
+    """Return the finding that requests wait for each other, of each target whose turns show it; none of a sample."""
+    findings = []
+    for target in () if run.sample is not None or not len(run.turns) else sorted(run.sent_to, key=str):
+        own = run.turns[run.turns.texts("target") == target]
         sent, first, last, closed = (own[f"{name}_s"] for name in ("sent", "first", "last", "closed"))
         whole = own["ok"] & np.isnan(first)  # an answer without a stream comes at its end
-        first, last = np.where(whole, closed, first), np.where(whole, closed, last)
+        first, last = (np.where(whole, closed, each) for each in (first, last))
         found = turn_causes.served_at_once(sent, first, last, closed)
         if found is not None:
-            figures = (
-                f"{target} answered {'one turn' if found.served == 1 else f'at most {found.served} turns'} at once while "
-                f"{number(found.in_flight)} were in flight: mean TTFT is {number(found.others_ms)} ms, {number(found.alone_ms)} ms "
-                "without others"
-            )
+            ttft = f"mean TTFT is {number(1000 * found.others_s)} ms, {number(1000 * found.alone_s)} ms without others"
+            at_once = f"{target} answered at most {plural(found.served, 'turn')} at once"
+            figures = f"{at_once} while {number(found.in_flight)} were in flight: {ttft}"
             findings.append(Finding("serial", 450.0, (figures,), probable=found.served > 1, figures=figures))
-    return findings or [None]
+    return findings
 
 
 def missed_limits(run: RunFrames) -> tuple[str, ...]:
@@ -435,7 +422,7 @@ def _limit(
     """Format the throughput that is the limit of the server: of a time with a queue in which the load did not change."""
     until_s = min([phase.end_s, *_stopped(run)])
     limit = load.saturated(servers, phase.start_s, until_s)
-    if isinstance(limit, NotSaturated):
+    if isinstance(limit, Unmet):
         return (f"no throughput is stated as the limit of the server: {limit}",)
     tokens = "" if limit.output_tok_per_s is None else f", {number(limit.output_tok_per_s)} output tok/s"
     return (

@@ -57,8 +57,9 @@ _ROUNDING = 1e-3  # of a block: the usage is a rounded quotient
 
 
 class EngineQueue(Struct, frozen=True):
-    """Queue of one engine at each scrape of the window; NaN if not published."""
+    """Queue at each scrape of the window; NaN if not published. `at_s`: times on the clock of the window."""
 
+    at_s: Floats
     running: Floats
     capacity: Floats  # waiting for capacity
 
@@ -68,26 +69,15 @@ class EngineQueue(Struct, frozen=True):
         return np.nan_to_num(self.capacity) > 0
 
 
-class Scrapes(Struct, frozen=True):
-    """Values at each scrape of the window; NaN if not published. `at_s`: times on the clock of the window.
+class Scrapes(EngineQueue, frozen=True):
+    """Values of all engines together. `by_engine`: the queue of each, if the page names several."""
 
-    `by_engine`: of several that the page names, each; running and waiting requests are sums over them.
-    """
-
-    at_s: Floats
-    running: Floats
-    capacity: Floats  # waiting for capacity
     deferred: Floats
     kv_usage: Floats  # of the fullest engine
     head_tokens: Floats  # uncached prompt tokens of the head of the queue; NaN if no request waits or it is unknown
     by_engine: tuple[EngineQueue, ...] = ()
     in_flight: Floats | None = None  # turns that have waited for output for some time; None: not known
     asleep: npt.NDArray[np.bool_] | None = None  # sleep state of the server; None: not published
-
-    @property
-    def waits(self) -> npt.NDArray[np.bool_]:
-        """Mask of scrapes at which requests wait for capacity."""
-        return EngineQueue(self.running, self.capacity).waits
 
 
 class ClientReason(Struct, frozen=True):
@@ -207,17 +197,12 @@ class WindowEvidence(Struct, frozen=True):
 
     @property
     def waits_long(self) -> bool:
-        """True if the queue is a large part of the time of the requests that ended, by the server's own times.
-
-        Of requests that have waited before the window, they are more than the scrapes show (Little's law).
-        """
-        queue_ms, prefill_ms, decode_ms = self.served.queue_ms, self.served.prefill_ms, self.served.decode_ms
-        waiting, ended = mean_of(self.scrapes.capacity), self.served.finished
-        if queue_ms is None or prefill_ms is None or decode_ms is None or waiting is None or ended is None:
-            return False
-        if waiting < 0.5 * ended / max(self.length_s, 1.0) * queue_ms / 1000:
-            return False
-        return queue_ms >= max(LEAST_QUEUE_MS, QUEUED_SHARE * (queue_ms + prefill_ms + decode_ms))
+        """True if the queue is a large part of the time of a request, by the server's own times."""
+        served, waiting = self.served, mean_of(self.scrapes.capacity) or 0.0
+        times_ms = np.array([served.queue_ms, served.prefill_ms, served.decode_ms], dtype=np.float64)
+        # Of requests that waited before the window, the scrapes show less (Little's law).
+        in_window = 1000 * waiting * self.length_s >= 0.5 * times_ms[0] * (served.finished or np.inf)
+        return bool(in_window and times_ms[0] >= LEAST_QUEUE_MS and times_ms[0] >= QUEUED_SHARE * times_ms.sum())
 
     @property
     def queued(self) -> bool:

@@ -9,7 +9,7 @@ import numpy as np
 from msgspec import Struct
 
 from inferload.base.numbers import number, percent
-from inferload.servers.bottleneck.evidence import EngineQueue, Floats, Served, WindowEvidence, mean_of
+from inferload.servers.bottleneck.evidence import Floats, Served, WindowEvidence, mean_of
 from inferload.servers.bottleneck.finding import (
     HIGH_KV_USAGE,
     LEAST_PREEMPTIONS,
@@ -37,77 +37,60 @@ def preemption(evidence: WindowEvidence) -> Finding | None:
 
 
 class _Slots(Struct, frozen=True):
-    """Sequence slots of an engine at the scrapes at which requests wait for it, of all engines together.
+    """Use of the sequence slots of each engine, or of all if the page has only sums, while requests wait for them.
 
-    `slots`: of one engine, or of all if the page has only their sums. `full`: share of these scrapes at which all are in use.
-    `flickers`: else, few are free, which those of the requests that end in a step explain.
+    `full`: share of the scrapes with all in use. `flickers`: few are free, as many as between the end of a request and the next.
     """
 
     slots: int
-    each: bool
+    engines: int  # that have these slots together
     running: float  # on average
     full: float
     flickers: bool
 
 
-def _slots(evidence: WindowEvidence, max_num_seqs: int | None) -> _Slots | None:
-    """Return the use of the slots; None if it is unknown. Without `max_num_seqs`, the most requests that ran are the slots."""
-    queues, by_scrapes = evidence.scrapes.by_engine, evidence.waiting_share >= QUEUED_SHARE
-    # Without a queue of one of them, only the sum of the queues is known.
-    if not queues or (by_scrapes and not any(queue.waits.any() for queue in queues)):
-        queues = (EngineQueue(evidence.scrapes.running, evidence.scrapes.capacity),)
-    # A queue that no scrape has seen is judged at all scrapes of a busy engine.
-    each = [queue.running[queue.waits if by_scrapes else queue.running > 0] for queue in queues]
-    running = np.concatenate(each)
+def _slots(evidence: WindowEvidence) -> _Slots | None:
+    """Return the use of the slots; None if it is unknown. Without max_num_seqs, the most requests that ran are the slots."""
+    queues = [queue for queue in evidence.scrapes.by_engine if queue.waits.any()]
+    engines = 1 if queues else evidence.setup.engines
+    queues = queues or [evidence.scrapes]  # without a queue of one of them, only the sum of the queues is known
+    running = np.concatenate([queue.running[queue.waits] for queue in queues])
     running = running[~np.isnan(running)]
-    if not len(running):
+    if not running.any():
         return None
-    engines = evidence.setup.engines if len(queues) == 1 else 1
-    slots = round(running.max()) if max_num_seqs is None else max_num_seqs * engines
+    slots = engines * (evidence.setup.max_num_seqs or 0) or round(running.max())
     full, free = float(np.mean(running >= slots)), float(np.mean(np.maximum(slots - running, 0)))
-    ended, itl_ms = evidence.served.finished, evidence.served.server_itl_ms
-    per_step = 0.0
-    if ended and itl_ms and evidence.length_s > 0:
-        # A step takes about an ITL, and each engine ends requests in proportion to those that it runs.
-        total = sum(mean_of(queue.running) or 0.0 for queue in queues)
-        per_step = ended / evidence.length_s * itl_ms / 1000 * float(running.mean()) / max(total, 1.0)
-    seen = full >= _LEAST_FULL or per_step >= _LEAST_FULL
-    flickers = seen and free <= min(0.5 * slots, _FLICKER) + 1.25 * per_step
-    return _Slots(slots, len(queues) > 1, float(running.mean()), full, flickers)
+    ended, step_s = evidence.served.finished or 0, (evidence.served.server_itl_ms or 0.0) / 1000  # about an ITL
+    per_step = ended / max(evidence.length_s, 1.0) * step_s / len(queues)
+    flickers = max(full, per_step) >= _LEAST_FULL and free <= min(0.5 * slots, _FLICKER) + 1.25 * per_step
+    return _Slots(slots, engines, float(running.mean()), full, flickers)
 
 
 def sequence_slots(evidence: WindowEvidence) -> Finding | None:
     """Return the finding that requests wait because max_num_seqs requests run, in each engine that has a queue."""
-    if not evidence.queued or preemption(evidence) is not None:
+    use, usage = _slots(evidence), mean_of(evidence.scrapes.kv_usage[evidence.scrapes.waits])
+    if use is None or not evidence.queued or preemption(evidence) is not None:
         return None
-    cap = evidence.setup.max_num_seqs
-    use, usage = _slots(evidence, cap), mean_of(evidence.scrapes.kv_usage[evidence.scrapes.waits])
-    if use is None or not use.slots:
-        return None
-    scarce = usage is not None and usage >= HIGH_KV_USAGE
+    known, scarce = evidence.setup.max_num_seqs is not None, usage is not None and usage >= HIGH_KV_USAGE
+    blocks = scarce or head_exceeds_free(evidence)
+    # A number that varies is that of the slots only if it is known, or if the token budget is free.
+    flickers = use.flickers and not blocks and (known or _budget_is_used(evidence) is False)
     # vLLM checks max_num_seqs before it allocates blocks, so a full batch is the limit at any KV-cache usage.
-    flickers = use.flickers and not head_exceeds_free(evidence) and not scarce
-    if cap is None and flickers:  # a number that varies is that of the slots only if the token budget is free
-        flickers = _in_prefill(evidence) is not None and not _budget_is_used(evidence)
-    if not (flickers or use.full >= (0.5 if cap is not None else MIN_SHARE_FULL)):
+    full = use.full >= 0.5 if known else use.full >= MIN_SHARE_FULL and not blocks
+    if not (flickers or full):
         return None
-    if cap is None and (scarce or head_exceeds_free(evidence)):
-        return None
-    certain = cap is not None and use.full >= MIN_SHARE_FULL and not scarce and evidence.waiting_share >= QUEUED_SHARE
-    certain &= use.each or evidence.setup.engines == 1
-    these = "these" if evidence.waiting_share >= QUEUED_SHARE else "all scrapes"
-    full = f"{percent(use.full, limit=MIN_SHARE_FULL)} of {these}"
-    each = " per engine" if use.each else ""
-    in_use = f"in {full} all {use.slots} sequence slots (max-num-seqs){each} were in use"
-    figures = f"{number(use.running)} of {use.slots} slots{each}"
-    if cap is None:
-        in_use = f"at most {use.slots} requests ran{each}, and this number in {full}"
-        figures = f"{number(use.running)} running{each}"
-    mean = f", {number(use.running)} on average" if use.full < MIN_SHARE_FULL else ""
+    certain = known and use.full >= MIN_SHARE_FULL and not scarce and use.engines == 1
+    each = " per engine" if evidence.setup.engines > use.engines else ""
+    in_full = f"{percent(use.full, limit=MIN_SHARE_FULL)} of these"
+    in_use = f"at most {use.slots} requests ran{each}, and this number in {in_full}, {number(use.running)} on average"
+    figures = f"{number(use.running)} running{each}"
+    if known:
+        in_use = f"in {in_full} all {use.slots} sequence slots (max-num-seqs){each} were in use"
+        figures = f"{number(use.running)} of {use.slots} slots{each}"
     return Finding(
         "queue-bound",
-        4.0 if certain else 3.2 if cap is not None else 3.0,
-        (_queue(evidence), in_use + mean, _usage(usage)),
+        4.0 if certain else 3.2 if known else 3.0,
+        (_queue(evidence), in_use, _usage(usage)),
         probable=not certain,
         figures=f"{figures}, {_waiting(evidence)}",
     )
@@ -115,9 +98,7 @@ def sequence_slots(evidence: WindowEvidence) -> Finding | None:
 
 def _queue(evidence: WindowEvidence) -> str:
     waited = f"requests waited in {percent(evidence.waiting_share, limit=QUEUED_SHARE)} of the scrapes"
-    return (
-        f"{waited}; their mean queue time is {number(evidence.served.queue_ms)} ms" if evidence.waits_long else waited
-    )
+    return f"{waited}; mean queue time is {number(evidence.served.queue_ms)} ms" if evidence.waits_long else waited
 
 
 def _running(evidence: WindowEvidence) -> str:
@@ -130,11 +111,8 @@ def _waiting(evidence: WindowEvidence) -> str:
 
 
 def _usage(usage: float | None) -> str:
-    return (
-        "KV-cache usage is not known"
-        if usage is None
-        else f"KV-cache usage was {percent(usage, limit=HIGH_KV_USAGE)} in these"
-    )
+    known = f"KV-cache usage was {percent(usage, limit=HIGH_KV_USAGE)} in these"
+    return "KV-cache usage is not known" if usage is None else known
 
 
 class _Heads(Struct, frozen=True):
@@ -220,41 +198,33 @@ def prefill(evidence: WindowEvidence) -> Finding | None:
     )
 
 
-def _in_prefill(evidence: WindowEvidence) -> float | None:
-    """Return the mean number of requests in prefill: rate x prefill time (Little's law); None if unknown."""
-    prefill_ms, finished = evidence.served.prefill_ms, evidence.served.finished
-    if prefill_ms is None or finished is None:
-        return None
-    return finished / max(evidence.length_s, 1.0) * prefill_ms / 1000
+def _budget_is_used(evidence: WindowEvidence) -> bool | None:
+    """Return False if the server's own times refute that the token budget limits; None if they do not tell.
 
-
-def _budget_is_used(evidence: WindowEvidence) -> bool:
-    """Return False if the times of the server refute that the token budget limits.
-
-    It does so only for requests that wait, while a request of each engine is in prefill.
+    It does so only for requests that wait, while a request of each engine is in prefill: rate x prefill time (Little's law).
     """
-    in_prefill, queue_ms = _in_prefill(evidence), evidence.served.queue_ms
-    if queue_ms is not None and queue_ms < LEAST_QUEUE_MS:
+    served = evidence.served
+    if served.queue_ms is not None and served.queue_ms < LEAST_QUEUE_MS:
         return False
-    return in_prefill is None or in_prefill >= 0.5 * evidence.waiting_share * evidence.setup.engines
+    if served.prefill_ms is None or served.decode_ms is None or served.finished is None:
+        return None
+    in_prefill = served.finished / max(evidence.length_s, 1.0) * served.prefill_ms / 1000
+    return in_prefill >= 0.5 * evidence.waiting_share * evidence.setup.engines
 
 
 def _queued_prefill(evidence: WindowEvidence) -> Finding | None:
     """Return the token budget as what is left over, if the server's own times support it."""
-    if sequence_slots(evidence) is not None or kv_cache(evidence) is not None or not _budget_is_used(evidence):
+    served, used = evidence.served, _budget_is_used(evidence)
+    if sequence_slots(evidence) is not None or kv_cache(evidence) is not None or used is False:
         return None
-    served, cap = evidence.served, evidence.setup.max_num_seqs
-    free = cap is not None and _slots(evidence, cap) is not None and head_exceeds_free(evidence) is not None
-    prefill_ms, decode_ms = served.prefill_ms, served.decode_ms
-    mean: tuple[str, ...] = ()
-    if prefill_ms is not None and decode_ms is not None and _in_prefill(evidence) is not None:
-        mean = (f"mean prefill time is {number(prefill_ms)} ms, decode time {number(decode_ms)} ms",)
-    if not free and not (mean and (prefill_ms or 0.0) >= (decode_ms or 0.0)):
+    free = evidence.setup.max_num_seqs is not None and _slots(evidence) and head_exceeds_free(evidence) is not None
+    if not free and not (used and (served.prefill_ms or 0.0) >= (served.decode_ms or 0.0)):
         return None
+    times = f"mean prefill time is {number(served.prefill_ms)} ms, decode time {number(served.decode_ms)} ms"
     why = "with free sequence slots and KV cache" if free else "and most of the time of the others is prefill"
-    sentences = (f"{_queue(evidence)}, {why}: the token budget of a step is the limit", *mean, *_computed(served))
+    sentences = (f"{_queue(evidence)}, {why}: the token budget of a step is the limit", times, *_computed(served))
     figures = f"{_running(evidence)} running, {_waiting(evidence)}, {why}"
-    return Finding("prefill-bound", 3.5 if free else 2.4, sentences, probable=not (free and mean), figures=figures)
+    return Finding("prefill-bound", 3.5 if free else 2.4, sentences, probable=not (free and used), figures=figures)
 
 
 def _computed(served: Served) -> tuple[str, ...]:

@@ -15,7 +15,7 @@ from inferload.analysis.data import timeline
 from inferload.analysis.data.frame import Frame
 from inferload.analysis.data.frames import PhaseSpan, RunFrames, load
 from inferload.analysis.diagnosis.diagnose import Diagnoses, brief, causes, diagnose, document
-from inferload.analysis.diagnosis.measured_load import MeasuredLoad, NotSaturated, Unmet
+from inferload.analysis.diagnosis.measured_load import MeasuredLoad, Unmet
 
 from inferload.base.numbers import time_of_day
 from inferload.base.rundir import Mark
@@ -178,7 +178,7 @@ def test_a_throughput_is_of_one_load_with_a_queue(profile: list[tuple[int, int]]
     evidence = WindowEvidence(0.0, float(len(users)), "http://x", Scrapes(at_s, *columns))
     found = measured.saturated([evidence], start_s, float(len(users)))
     longest = max((seconds for users, seconds in profile if users > SLOTS), default=0)
-    if isinstance(found, NotSaturated):
+    if isinstance(found, Unmet):
         assert start_s > 0 or longest < 15  # ten seconds, two on each side of a change, and one after the first end
         return
     (load_there,) = set(users[found.start_s : found.end_s])
@@ -223,9 +223,7 @@ UNMET = {
 @pytest.mark.parametrize("unmet", list(UNMET))
 def test_the_condition_that_is_not_met_is_named(unmet: Unmet) -> None:
     seconds = UNMET[unmet]
-    found = seconds.load().saturated([seconds.server()], 0.0, seconds.lasts_s)
-    assert isinstance(found, NotSaturated)
-    assert found.unmet is unmet
+    assert seconds.load().saturated([seconds.server()], 0.0, seconds.lasts_s) is unmet
 
 
 a_few = st.lists(st.integers(0, 40), max_size=4).map(tuple)
@@ -253,8 +251,8 @@ def test_a_condition_is_named_only_if_it_is_not_met(seconds: Seconds) -> None:
         Unmet.QUEUE: seconds.queued < 0.9,
         Unmet.TURNS: seconds.turns_per_s < 2,
     }
-    if isinstance(found, NotSaturated):
-        assert violated[found.unmet]
+    if isinstance(found, Unmet):
+        assert violated[found]
     else:
         assert found.turns_per_s == pytest.approx(seconds.turns_per_s)
 
@@ -264,7 +262,7 @@ def test_an_open_loop_has_a_rate_as_its_load() -> None:
     measured = MeasuredLoad(None, sent, sent, 0 * sent, 0 * sent)
     assert [measured.at(at_s) for at_s in (0.5, 30.0, 45.0)] == ["2 turns/s", "4 turns/s", "6 turns/s"]
     assert measured.between(0.0, 60.0) == "2 to 6 turns/s"
-    assert measured.saturated([], 0.0, 60.0) == NotSaturated(Unmet.USERS_KNOWN)
+    assert measured.saturated([], 0.0, 60.0) is Unmet.USERS_KNOWN
 
 
 @pytest.mark.parametrize(

@@ -68,9 +68,10 @@ def observed(
             usage.append(max(engine.pool.usage for engine in schedulers))
     assume(len(times) >= 20)
     each, (queue_ms, prefill_ms, decode_ms) = np.array(rows, float), 1000 * STEP_S * np.diff(times, axis=1).mean(axis=0)
+    at_s = SCRAPE * STEP_S * np.arange(len(each))
     scrapes = Scrapes(
-        SCRAPE * STEP_S * np.arange(len(each)), *each.sum(axis=1).T, np.zeros(len(each)), np.array(usage), np.array(heads, float),
-        tuple(EngineQueue(*one.T) for one in each.transpose(1, 0, 2)) if engines > 1 else (),
+        at_s, *each.sum(axis=1).T, np.zeros(len(each)), np.array(usage), np.array(heads, float),
+        tuple(EngineQueue(at_s, *one.T) for one in each.transpose(1, 0, 2)) if engines > 1 else (),
     )  # fmt: skip
     evidence = window_evidence(
         scrapes,
