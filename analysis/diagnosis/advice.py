@@ -115,9 +115,7 @@ ADVICE: Mapping[str, tuple[Advice, ...]] = {
     ),
     "paused": (
         Advice(
-            "resume the server (vLLM: /resume, /wake_up); check what forwards requests to it",
-            "turns wait although it has nothing to do",
-            "TTFT shorter, throughput higher",
+            "resume it (vLLM: /resume, /wake_up)", "turns wait although it is idle", "TTFT shorter, throughput higher"
         ),
     ),
     "preemption-thrash": (

@@ -129,7 +129,7 @@ def _scrapes(run: RunFrames, window: ServerWindow, client_view: ClientView) -> f
     def of(values: Floats | None) -> Floats:
         return np.full(window.last + 1 - window.first, np.nan) if values is None else values[inside]  # type: ignore[operator]
 
-    at_s, engines = run.since_start_s(server.wall_ns[inside]), server.engines(names.RUNNING, names.WAITING)
+    at_s = run.since_start_s(server.wall_ns[inside])
     awake = server.lowest(names.SLEEP_STATE, sleep_state=names.AWAKE)
     return facts.Scrapes(
         at_s=at_s,
@@ -140,7 +140,7 @@ def _scrapes(run: RunFrames, window: ServerWindow, client_view: ClientView) -> f
         head_tokens=of(client_view.head_tokens),
         by_engine=tuple(
             facts.EngineQueue(at_s, of(server.summed(names.RUNNING, **engine)), of(capacity(server, **engine)))
-            for engine in (engines if len(engines) > 1 else ())
+            for engine in server.engines(names.RUNNING, names.WAITING)
         ),
         in_flight=of(client_view.held),
         asleep=None if awake is None else of(awake) == 0,

@@ -27,14 +27,14 @@ def refused(results: Results) -> int:
 
     With a 5xx status, or in an event of the stream, they are too long if the first message of each class of turns says so.
     """
-    counts, too_long = results.turns.whole_run, dict[tuple[str, int | None], bool]()
+    counts, errors = results.turns.whole_run, results.turns.first_errors
     turns = sum(count for status, count in counts.by_status.items() if status.startswith("4") and status not in _BUSY)
-    for error in results.turns.first_errors:
-        kind = error.failure, error.status if error.failure == Failure.HTTP_5XX else None
-        too_long[kind] = too_long.get(kind, True) and _TOO_LONG.search(error.text) is not None
-    turns += too_long.get((Failure.SERVER_ERROR, None), False) * counts.by_failure.get(Failure.SERVER_ERROR, 0)
-    for (_, status), all_of_them in too_long.items():
-        turns += all_of_them * (0 if status is None else counts.by_status.get(str(status), 0))
+    others = {(error.failure, error.status) for error in errors if not _TOO_LONG.search(error.text)}
+    for failure, status in {(error.failure, error.status) for error in errors} - others:
+        if failure == Failure.SERVER_ERROR:
+            turns += counts.by_failure.get(failure, 0)
+        elif failure == Failure.HTTP_5XX:
+            turns += counts.by_status.get(str(status), 0)
     return min(turns, counts.failed)
 
 
@@ -56,13 +56,12 @@ def counted_as_finished(results: Results, finished: float, before_load: int) -> 
 
 
 MOST_AT_ONCE, _MOST_TURNS = 16, 20_000
-_LEAST_CROWDED = 20  # turns that others precede
-_LEAST_TIME = 0.1  # of the time with turns in flight
-_MOST_OVER, _LEAST_EXACT = 0.01, 0.8  # of the time, and of that with more turns in flight
+_LEAST_CROWDED, _LEAST_TIME = 20, 0.1  # turns that others precede, share of the time with turns in flight
+_MOST_OVER, _LEAST_EXACT = 0.02, 0.8  # of this time, and of that with more turns in flight
 
 
 class AtOnce(NamedTuple):
-    """Requests that a server answers at once while others wait, mean turns in flight then, mean TTFT alone and with others."""
+    """Requests that a server answers at once while others wait, mean turns in flight then, lowest TTFT, mean TTFT of others."""
 
     served: int
     in_flight: float
@@ -73,34 +72,28 @@ class AtOnce(NamedTuple):
 def served_at_once(sent_s: Floats, first_s: Floats, last_s: Floats, closed_s: Floats) -> AtOnce | None:
     """Return how many requests a server answers at once, if others wait for them; None if turns do not show it.
 
-    One value per turn; NaN: did not happen. A turn is served from its TTFT alone before its first output to its last one. Of a
+    One value per turn; NaN: did not happen. A turn is served from the lowest TTFT before its first output to its last one. Of a
     server that answers k at once, k turns are served whenever more are in flight. Of one that answers all at once, as many as are
     in flight; a number that varies by itself is rarely the same for long.
     """
     order = np.argsort(sent_s)[: min(_MOST_TURNS, int(np.count_nonzero(~np.isnan(sent_s))))]
     sent_s, first_s, last_s, closed_s = (each[order] for each in (sent_s, first_s, last_s, closed_s))
     closed_s = np.where(np.isnan(closed_s), np.inf, closed_s)
-    ok = ~np.isnan(first_s) & ~np.isnan(last_s)
-    ttft_s, last_s = first_s - sent_s, last_s[ok]
+    ttft_s, ok = first_s - sent_s, ~np.isnan(first_s) & ~np.isnan(last_s)
+    alone_s = float(ttft_s[ok].min(initial=np.inf))
+    begin_s, end_s = first_s[ok] - alone_s, last_s[ok]
+    at_s = np.unique(np.concatenate([sent_s, closed_s[np.isfinite(closed_s)], begin_s, end_s]))
+    in_flight, now = (begun_not_ended(at_s[:-1], *times) for times in ((sent_s, closed_s), (begin_s, end_s)))
+    lasts_s = np.diff(at_s)
+    busy_s = lasts_s[in_flight > 0].sum()
+    served = next((k for k in range(MOST_AT_ONCE + 1) if lasts_s[now > k].sum() <= _MOST_OVER * busy_s), 0)
     before = np.arange(len(sent_s)) - np.searchsorted(np.sort(closed_s), sent_s, side="right")
-    for served in range(1, min(MOST_AT_ONCE, int(before.max(initial=0))) + 1):
-        crowded, free = ok & (before >= served), ok & (before < served)
-        if np.count_nonzero(crowded) < _LEAST_CROWDED or not free.any():
-            continue
-        alone_s = float(ttft_s[free].min())
-        begin_s = np.maximum(sent_s, first_s - alone_s)[ok]
-        at_s = np.unique(np.concatenate([sent_s, closed_s, begin_s, last_s]))
-        at_s = at_s[np.isfinite(at_s)]
-        in_flight, now = (begun_not_ended(at_s[:-1], *times) for times in ((sent_s, closed_s), (begin_s, last_s)))
-        busy_s, more_s, over_s, exact_s = (
-            float(np.diff(at_s)[mask].sum())
-            for mask in (in_flight > 0, in_flight > served, now > served, (in_flight > served) & (now == served))
-        )
-        enough = more_s > 0 and more_s >= _LEAST_TIME * busy_s
-        if enough and over_s <= _MOST_OVER * busy_s and exact_s >= _LEAST_EXACT * more_s:
-            mean = float(np.average(in_flight, weights=np.diff(at_s) * (in_flight > served)))
-            return AtOnce(served, mean, alone_s, float(ttft_s[crowded].mean()))
-    return None
+    crowded, more = ok & (before >= served), lasts_s * (in_flight > served)
+    if not served or np.count_nonzero(crowded) < _LEAST_CROWDED or more.sum() < _LEAST_TIME * busy_s:
+        return None
+    if more[now == served].sum() < _LEAST_EXACT * more.sum():
+        return None
+    return AtOnce(served, float(np.average(in_flight, weights=more)), alone_s, float(ttft_s[crowded].mean()))
 
 
 def begun_not_ended(at_s: Floats, begin_s: Floats, end_s: Floats) -> Floats:

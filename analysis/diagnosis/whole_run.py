@@ -73,9 +73,8 @@ RUN_RULES = (
     RunRule(
         "serial",
         "Requests wait for each other",
-        f"no metrics page: one number of turns, {turn_causes.MOST_AT_ONCE} at most, is served for 80 % of the time with more in "
-        "flight, and more than it at no time; a turn is served from its first output, less the lowest TTFT alone, to its last "
-        "output; probable for more than one at once",
+        f"no metrics page: while more turns are in flight, one number of them, {turn_causes.MOST_AT_ONCE} at most, is served for "
+        "80 % of the time, and more at no time; served: from the lowest TTFT alone before the first output; probable above one",
         (Advice("more requests at once", "turns wait for others", "TTFT shorter, TPOT longer, throughput higher"),),
     ),
     RunRule(
@@ -286,12 +285,9 @@ def run_findings(run: RunFrames, servers: Sequence[WindowEvidence], load: Measur
 def _failed(results: Results, others: tuple[str, ...]) -> Finding:
     """Return the finding on failed turns. `others`: sentences on what else happened."""
     refused = turn_causes.refused(results)
-    why = "for a client error, or for a prompt that is too long"
-    lines = [
-        *turn_lines(results),
-        *([f"{refused:,} of the failed turns were refused at any load: {why}"] if refused else []),
-    ]
-    return Finding("refused" if only_refused(results) else "failures", 1000.0, (*lines, *others))
+    text = f"{refused:,} of the failed turns were refused at any load: for a client error, or a prompt that is too long"
+    lines = (*turn_lines(results), *([text] if refused else []), *others)
+    return Finding("refused" if only_refused(results) else "failures", 1000.0, lines)
 
 
 def _counted(run: RunFrames, results: Results) -> Finding | None:

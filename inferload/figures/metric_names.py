@@ -14,9 +14,7 @@ KV_CACHE_USAGE = "vllm:kv_cache_usage_perc"
 RUNNING = "vllm:num_requests_running"
 WAITING = "vllm:num_requests_waiting"
 WAITING_BY_REASON = "vllm:num_requests_waiting_by_reason"  # label reason: capacity | deferred
-SLEEP_STATE = (
-    "vllm:engine_sleep_state"  # label sleep_state: awake | weights_offloaded | discard_all; 1 for the present one
-)
+SLEEP_STATE = "vllm:engine_sleep_state"  # label sleep_state: awake | weights_offloaded | discard_all; 1: it is
 CACHE_CONFIG = "vllm:cache_config_info"  # always 1; the values are labels, such as kv_cache_size_tokens
 
 # Counters.

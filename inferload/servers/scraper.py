@@ -32,7 +32,7 @@ from inferload.base.redaction import Redaction
 from inferload.base.rundir import reason
 from inferload.base.tls import TlsSettings
 from inferload.figures import metric_names as names
-from inferload.figures.server_figures import BY_KEY, KEPT_PREFIXES, READINGS
+from inferload.figures.server_figures import KEPT_PREFIXES, READINGS
 from inferload.figures.server_formulas import Reading
 from inferload.servers import parts, scrapes_file
 from inferload.servers.exposition import TOO_LARGE, Labels, PromParser, Sample
@@ -69,12 +69,13 @@ def identifying(samples: Sequence[Sample]) -> list[tuple[str, Labels, float]]:
 
 
 _IDENTIFYING = names.names_on_pages(READ)
+_QUEUES = (names.RUNNING, names.WAITING, names.WAITING_BY_REASON)
 
 
 def readings(samples: Sequence[Sample]) -> dict[str, float]:
     """Return the readings of all server figures, by name, for the live view. What the server does not publish is absent.
 
-    Besides: the number of engines, the queue of each of several (`NAME@ENGINE`), and the sizes of the smallest KV cache.
+    Besides: the number of engines, the queue of each (`NAME@ENGINE`), and the sizes of the smallest KV cache.
     """
     meaning = names.current_names({sample.metric for sample in samples})
     found: dict[str, list[Sample]] = {}
@@ -91,18 +92,13 @@ def readings(samples: Sequence[Sample]) -> dict[str, float]:
         of = [sample for sample in found.get(reading.metric, ()) if reading.label in (None, *sample.labels)]
         if of:
             values[reading.name] = _read(reading, of)
-            each = {_engine(sample.labels): sample.value for sample in of if reading.name in _QUEUES}
-            values |= {f"{reading.name}@{engine}": value for engine, value in each.items() if engine and len(each) > 1}
+        for sample in of if reading.metric in _QUEUES else ():
+            engine = next((value for name, value in sample.labels if name in parts.ENGINE_LABELS), "")
+            if not parts.is_total(engine):
+                values[f"{reading.name}@{engine}"] = sample.value
     if usage := found.get(names.KV_CACHE_USAGE):
         values["engines"] = sum(len(whole.parts) for whole in parts.wholes(tuple(sample.labels for sample in usage)))
     return values
-
-
-_QUEUES = [BY_KEY[key].formula.readings[0].name for key in ("requests_running", "requests_waiting", "waiting_capacity")]
-
-
-def _engine(labels: Labels) -> str | None:
-    return next((value for name, value in labels if name in parts.ENGINE_LABELS and not parts.is_total(value)), None)
 
 
 def _read(reading: Reading, samples: Sequence[Sample]) -> float:

@@ -70,7 +70,7 @@ class EngineQueue(Struct, frozen=True):
 
 
 class Scrapes(EngineQueue, frozen=True):
-    """Values of all engines together. `by_engine`: the queue of each, if the page names several."""
+    """Values of all engines together. `by_engine`: the queue of each, if the page names them."""
 
     deferred: Floats
     kv_usage: Floats  # of the fullest engine
@@ -196,18 +196,14 @@ class WindowEvidence(Struct, frozen=True):
         return float(np.mean(self.scrapes.waits[known])) if known.any() else 0.0
 
     @property
-    def waits_long(self) -> bool:
-        """True if the queue is a large part of the time of a request, by the server's own times."""
+    def queued(self) -> bool:
+        """True if requests wait at many scrapes, or, by the server's own times, for a large part of the time of a request."""
         served, waiting = self.served, mean_of(self.scrapes.capacity) or 0.0
         times_ms = np.array([served.queue_ms, served.prefill_ms, served.decode_ms], dtype=np.float64)
         # Of requests that waited before the window, the scrapes show less (Little's law).
         in_window = 1000 * waiting * self.length_s >= 0.5 * times_ms[0] * (served.finished or np.inf)
-        return bool(in_window and times_ms[0] >= LEAST_QUEUE_MS and times_ms[0] >= QUEUED_SHARE * times_ms.sum())
-
-    @property
-    def queued(self) -> bool:
-        """True if requests wait at many scrapes, or for long between them."""
-        return self.waiting_share >= QUEUED_SHARE or self.waits_long
+        long = in_window and times_ms[0] >= LEAST_QUEUE_MS and times_ms[0] >= QUEUED_SHARE * times_ms.sum()
+        return self.waiting_share >= QUEUED_SHARE or bool(long)
 
     @property
     def waiting_known(self) -> bool:

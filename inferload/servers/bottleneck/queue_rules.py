@@ -20,10 +20,6 @@ from inferload.servers.bottleneck.finding import (
     Finding,
 )
 
-# Of the queued scrapes: slots that flicker are all in use at some, unless many requests end in a step.
-_LEAST_FULL = 0.2
-_FLICKER = 0.8  # mean number of free slots
-
 
 def preemption(evidence: WindowEvidence) -> Finding | None:
     """Return the finding that requests are preempted and computed again."""
@@ -62,8 +58,7 @@ def _slots(evidence: WindowEvidence) -> _Slots | None:
     full, free = float(np.mean(running >= slots)), float(np.mean(np.maximum(slots - running, 0)))
     ended, step_s = evidence.served.finished or 0, (evidence.served.server_itl_ms or 0.0) / 1000  # about an ITL
     per_step = ended / max(evidence.length_s, 1.0) * step_s / len(queues)
-    flickers = max(full, per_step) >= _LEAST_FULL and free <= min(0.5 * slots, _FLICKER) + 1.25 * per_step
-    return _Slots(slots, engines, float(running.mean()), full, flickers)
+    return _Slots(slots, engines, float(running.mean()), full, free <= min(0.5 * slots, 0.8) + 1.25 * per_step)
 
 
 def sequence_slots(evidence: WindowEvidence) -> Finding | None:
@@ -97,8 +92,9 @@ def sequence_slots(evidence: WindowEvidence) -> Finding | None:
 
 
 def _queue(evidence: WindowEvidence) -> str:
-    waited = f"requests waited in {percent(evidence.waiting_share, limit=QUEUED_SHARE)} of the scrapes"
-    return f"{waited}; mean queue time is {number(evidence.served.queue_ms)} ms" if evidence.waits_long else waited
+    waited, queue_ms = percent(evidence.waiting_share, limit=QUEUED_SHARE), evidence.served.queue_ms
+    mean = "" if queue_ms is None else f"; mean queue time is {number(queue_ms)} ms"
+    return f"requests waited in {waited} of the scrapes{mean}"
 
 
 def _running(evidence: WindowEvidence) -> str:

@@ -12,16 +12,7 @@ from inferload.figures.rate_figures import HELD_EVENTS, joined_on_the_way
 from inferload.figures.turn_figures import ITL, TPOT
 from inferload.servers.bottleneck import queue_rules
 from inferload.servers.bottleneck.evidence import ItlByLoad, WindowEvidence, mean_of
-from inferload.servers.bottleneck.finding import (
-    BUSY_CLIENT,
-    HIGH_KV_USAGE,
-    LEAST_PREEMPTIONS,
-    LEAST_QUEUE_MS,
-    MAX_PREEMPTION_RATIO,
-    MIN_SHARE_FULL,
-    QUEUED_SHARE,
-    Finding,
-)
+from inferload.servers.bottleneck.finding import BUSY_CLIENT, QUEUED_SHARE, Finding
 
 KEPT_UP = "kept-up"
 BETWEEN = ("stream-held", "network-bound", "before-server")  # causes between client and server
@@ -208,54 +199,44 @@ def _deferred(evidence: WindowEvidence) -> Finding | None:
 
 def _unbalanced(evidence: WindowEvidence) -> Finding | None:
     """Return the finding that some engines have more to do than others: the cause of a queue that others could serve."""
-    spread, engines = evidence.served.engines_kv_spread, evidence.scrapes.by_engine
-    waiting = [mean_of(engine.capacity) for engine in engines]
-    known = [] if None in waiting else [value for value in waiting if value is not None]
-    idle, queued = (sum(map(test, known)) for test in (lambda value: value < 0.05, lambda value: value > 0.5))
-    beside = idle and queued
-    if (spread is None or spread <= 0.3) and not beside:
-        return None
-    sentences = [] if spread is None else [f"KV-cache usage differs by {percent(spread, limit=0.3)} between engines"]
-    if beside:
-        sentences.insert(0, f"{queued} of {len(known)} engines have a queue, {idle} none")
-    first = beside or (evidence.queued and queue_rules.sequence_slots(evidence) is None)
-    return Finding("engines-unbalanced", 4.2 if first else 2.6, tuple(sentences))
+    spread = evidence.served.engines_kv_spread
+    waiting = np.array([mean_of(engine.capacity) for engine in evidence.scrapes.by_engine], dtype=np.float64)
+    queued, idle = int(np.sum(waiting > 0.5)), int(np.sum(waiting < 0.05))
+    sentences = [f"{queued} of {len(waiting)} engines have a queue, {idle} none"] if queued and idle else []
+    first = sentences or (evidence.queued and queue_rules.sequence_slots(evidence) is None)
+    if spread is not None and (sentences or spread > 0.3):
+        sentences = [*sentences, f"KV-cache usage differs by {percent(spread, limit=0.3)} between engines"]
+    return Finding("engines-unbalanced", 4.2 if first else 2.6, tuple(sentences)) if sentences else None
 
 
 def paused(evidence: WindowEvidence) -> Finding | None:
     """Return the finding that the server runs nothing although turns are in flight; vLLM may still publish some as waiting."""
     scrapes = evidence.scrapes
-    if scrapes.in_flight is None or not evidence.client.attributed or not len(scrapes.in_flight):
+    if scrapes.in_flight is None or not evidence.client.attributed:
         return None
-    idle = (scrapes.running == 0) & (np.nan_to_num(scrapes.deferred) == 0)
-    asleep = np.zeros_like(idle) if scrapes.asleep is None else scrapes.asleep
-    held = (scrapes.in_flight > 0) & (idle | asleep)
+    asleep = np.zeros(len(scrapes.in_flight), dtype=bool) if scrapes.asleep is None else scrapes.asleep
+    held = (scrapes.in_flight > 0) & ((scrapes.running == 0) & (np.nan_to_num(scrapes.deferred) == 0) | asleep)
     if np.count_nonzero(held) < _LEAST_HELD or np.mean(held) < _HELD_SHARE:
         return None
     certain = bool((held & asleep).any())
     if not certain and _before_server(evidence) is not None:  # the server has nothing to do because they wait before it
         return None
-    state = ("its sleep state is not awake",) if certain else ()
-    share = percent(float(np.mean(held)), limit=_HELD_SHARE)
-    figures = (
-        f"in {share} of the scrapes {number(mean_of(scrapes.in_flight[held]))} turns waited for output, "
-        "and no request ran"
-    )
-    return Finding("paused", 5.5, (figures, *state), probable=not certain, figures=figures)
+    waited = f"{number(mean_of(scrapes.in_flight[held]))} turns waited for output, and no request ran"
+    figures = f"in {percent(float(np.mean(held)), limit=_HELD_SHARE)} of the scrapes {waited}"
+    sentences = (figures, "its sleep state is not awake") if certain else (figures,)
+    return Finding("paused", 5.5, sentences, probable=not certain, figures=figures)
 
 
 def _kept_up(evidence: WindowEvidence) -> Finding | None:
     """Return the headroom of a server that kept up."""
     run = evidence.run
-    if run.troubled or evidence.queued or (run.rates is None and not evidence.waiting_known):
-        return None
-    if run.turns is not None and run.turns < LEAST_TURNS:
+    few = run.turns is not None and run.turns < LEAST_TURNS
+    if run.troubled or few or evidence.queued or (run.rates is None and not evidence.waiting_known):
         return None
     sentences = [] if run.rates is None else [run.rates]
     if evidence.waiting_known:
-        sentences.append(
-            f"requests waited for capacity in {percent(evidence.waiting_share, limit=QUEUED_SHARE)} of the scrapes"
-        )
+        waited = percent(evidence.waiting_share, limit=QUEUED_SHARE)
+        sentences.append(f"requests waited for capacity in {waited} of the scrapes")
     if run.missed:
         sentences.append(f"latencies miss their limit although few requests waited: {', '.join(run.missed)}")
     headroom = _headroom(evidence)
@@ -269,13 +250,13 @@ def _kept_up(evidence: WindowEvidence) -> Finding | None:
 
 
 def _headroom(evidence: WindowEvidence) -> list[str]:
-    fullest = max(evidence.scrapes.by_engine, key=lambda engine: np.nanmax(engine.running, initial=0.0), default=None)
-    of_all = evidence.scrapes.running if fullest is None else fullest.running
-    running, usage = (values[~np.isnan(values)] for values in (of_all, evidence.scrapes.kv_usage))
+    queues = evidence.scrapes.by_engine or (evidence.scrapes,)
+    fullest = max(queues, key=lambda queue: np.nanmax(queue.running, initial=0.0))
+    running, usage = (values[~np.isnan(values)] for values in (fullest.running, evidence.scrapes.kv_usage))
     cap, sentences = evidence.setup.max_num_seqs, []
     if len(running) and cap is not None:
-        slots = cap * (evidence.setup.engines if fullest is None else 1)
-        of = "" if fullest is None else " of the fullest engine"
+        slots = cap * (1 if evidence.scrapes.by_engine else evidence.setup.engines)
+        of = " of the fullest engine" if len(queues) > 1 else ""
         sentences.append(
             f"at most {running.max():.0f} of {slots} sequence slots{of} were in use ({percent(running.max() / slots)}), "
             f"{number(running.mean())} on average"
@@ -334,8 +315,8 @@ RULES: tuple[CauseRule, ...] = (
     CauseRule(
         "paused",
         "The server runs nothing",
-        "turns have waited for output for a second or more, while no request runs at the server, or while its sleep state is not "
-        f"awake: at {percent(_HELD_SHARE)} of the scrapes or more",
+        f"at {percent(_HELD_SHARE)} of the scrapes or more, turns have waited for output for a second while no request runs, or "
+        "while the sleep state is not awake",
         "paused, asleep, or requests that do not reach it; without a sleep state probable, and not stated if requests wait before "
         "the server; needs the turns of this server",
         paused,
@@ -343,18 +324,17 @@ RULES: tuple[CauseRule, ...] = (
     CauseRule(
         "preemption-thrash",
         "Preemption",
-        f"{LEAST_PREEMPTIONS} preemptions or more, and above {percent(MAX_PREEMPTION_RATIO)} of the finished requests",
+        "10 preemptions or more, and above 5 % of the finished requests",
         "the counter increases at the next token of the preempted request; recomputed tokens are not counted",
         queue_rules.preemption,
     ),
     CauseRule(
         "queue-bound",
         "max-num-seqs reached",
-        f"requests wait for capacity at {percent(QUEUED_SHARE)} of the scrapes or more, or for {percent(QUEUED_SHARE)} of their "
-        f"time and {LEAST_QUEUE_MS:g} ms; at these scrapes max-num-seqs requests run in each engine that has a queue, or as many "
-        "less as end in a step; no preemptions",
-        f"probable if they run at fewer than {percent(MIN_SHARE_FULL)} of these scrapes, at a KV-cache usage from "
-        f"{percent(HIGH_KV_USAGE)} on, and if max-num-seqs is unknown: the number of running requests is then constant",
+        "requests wait for capacity (20 % of the scrapes, or of their time and 10 ms), then max-num-seqs requests run in each "
+        "engine with a queue, or as many less as end in a step; no preemptions",
+        "probable if they run at fewer than 80 % of these scrapes, at a KV-cache usage from 85 % on, and if max-num-seqs is "
+        "unknown: the number of running requests is then constant",
         queue_rules.sequence_slots,
     ),
     CauseRule(
@@ -371,8 +351,7 @@ RULES: tuple[CauseRule, ...] = (
         "Prefill",
         "requests wait with free sequence slots and blocks, so the token budget limits, and by the server's own times at least "
         "half a request is in prefill per engine; or most of the request time is prefill",
-        "the mix of a step is visible with --enable-logging-iteration-details only; without the server's times probable, and with "
-        "an unknown number of slots or blocks only if prefill takes longer than decode",
+        "without the server's times probable, and with unknown slots or blocks only if prefill takes longer than decode",
         queue_rules.prefill,
     ),
     CauseRule(

@@ -69,8 +69,7 @@ def planned_load(scenario: Scenario, source: Sessions, sample: SampleSize) -> Pl
         return PlannedLoad(sessions, whole)
     if whole:
         count: float | None = sum(session.arrives_s >= start_s for session in sessions)
-        due = [(session.arrives_s + turn.at_s, turn) for session in sessions for turn in session.sent]
-        measured = [(turn, 1.0) for at_s, turn in due if at_s >= start_s]
+        measured = [(turn, 1.0) for one in sessions for turn in one.sent if one.arrives_s + turn.at_s >= start_s]
     else:
         planned = [turn for session in sessions for turn in session.turns]
         started = _starts(scenario, source, end_s)
@@ -84,7 +83,7 @@ def planned_load(scenario: Scenario, source: Sessions, sample: SampleSize) -> Pl
             measured = [(turn, (count or 0.0) / len(sessions)) for turn in planned]
     total = sum(each for _, each in measured)
     scale = min(1.0, phases.turns / total) if phases.turns is not None and total else 1.0
-    return PlannedLoad(sessions, whole, count, tuple((turn, scale * each) for turn, each in measured if each))
+    return PlannedLoad(sessions, whole, count, tuple((turn, scale * each) for turn, each in measured))
 
 
 def _window(scenario: Scenario) -> tuple[float, float]:
