@@ -1,7 +1,6 @@
 """Causes of a queue against the simulator's scheduler, a model of vLLM's: its state says why it stopped admitting requests."""
 
 from collections import Counter
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -23,7 +22,7 @@ CODES = ("queue-bound", "prefill-bound", "kv-bound", "preemption-thrash")
 def observed(
     limits: SchedulerLimits,
     engines: int = 1,
-    engine_of: Callable[[int], int] = lambda user: 0,
+    used: int = 1,
     *,
     users: int,
     prompt: int,
@@ -32,19 +31,18 @@ def observed(
 ) -> tuple[WindowEvidence, Counter[str]]:
     """Return the evidence of a closed loop with all that can be known, and the causes of the steps at which requests waited.
 
-    `engine_of`: engine of a user. `back`: steps until a user returns.
+    `used`: engines that get requests. `back`: steps until a user returns.
     """
     rng, causes = np.random.default_rng(users), Counter[str]()
     schedulers = [Scheduler(limits) for _ in range(engines)]
     due = [(user % 7, user) for user in range(users)]
-    at: dict[Request, list[int]] = {}  # steps at which it was sent, begun, had its first token
-    of: dict[Request, int] = {}
+    at: dict[Request, list[int]] = {}  # its user; steps at which it was sent, begun, had its first token
     rows, heads, usage, times = [], [], [], []
     for now in range(STEPS):
         for _, user in [entry for entry in due if entry[0] <= now]:
             request = Request(range(prompt), round(output * float(rng.uniform(0.5, 1.5))) + 1, int)
-            of[request], at[request] = user, [now]
-            schedulers[engine_of(user)].submit(request)
+            at[request] = [user, now]
+            schedulers[user % used].submit(request)
         due = [entry for entry in due if entry[0] > now]
         for engine in schedulers:
             step = engine.schedule()
@@ -55,13 +53,13 @@ def observed(
                 full = (slots, budget, not step.preempted, True)
                 causes[next(code for code, holds in zip(CODES, full, strict=True) if holds)] += 1
             for request in step.admitted:
-                at[request] += [now] if len(at[request]) == 1 else []
+                at[request] += [now] if len(at[request]) == 2 else []
             for _, request in step.firsts:
-                at[request] += [now + 1] if len(at[request]) == 2 else []
+                at[request] += [now + 1] if len(at[request]) == 3 else []
             engine.update(step)
             for _, request in step.finishing:
-                due.append((now + 1 + back, of[request]))
-                times += [[*at[request], now + 1]] if now >= SETTLED else []
+                due.append((now + 1 + back, at[request][0]))
+                times += [[*at[request][1:], now + 1]] if now >= SETTLED else []
         if now >= SETTLED and not now % SCRAPE:
             rows.append([(len(engine.running), len(engine.waiting)) for engine in schedulers])
             heads.append(schedulers[0].waiting[0].length if schedulers[0].waiting else np.nan)
@@ -123,9 +121,9 @@ def test_the_cause_of_a_queue_is_the_reason_why_the_scheduler_stopped(
 
 @given(st.integers(2, 12), st.integers(2, 4), st.sampled_from([4, 30, 120]), st.booleans())
 def test_slots_are_those_of_each_engine(slots: int, engines: int, output: int, all_on_one: bool) -> None:
-    users = 3 * slots * (1 if all_on_one else engines)
-    server, of = limits(slots, 2048, 12_500), (lambda user: user % engines) if not all_on_one else (lambda user: 0)
-    evidence, _ = observed(server, engines, of, users=users, prompt=20, output=output)
+    used = 1 if all_on_one else engines
+    server = limits(slots, 2048, 12_500)
+    evidence, _ = observed(server, engines, used, users=3 * slots * used, prompt=20, output=output)
     codes = [finding.code for finding in judge(evidence).findings]
     assert codes == (["engines-unbalanced", "queue-bound"] if all_on_one else ["queue-bound"])
     assert {finding.code for finding in judge(changed(evidence, max_num_seqs=None)).findings} <= set(codes)
