@@ -45,9 +45,8 @@ class Queue:
 
     def held(self, at_s: Floats) -> Floats:
         """Return the turns that have waited for output for a second at each time, and do so for half a second more."""
-        begin_s, end_s = self.sent_s + 1.0, self.until_s - 0.5
-        lasts = end_s > begin_s
-        return self.scale * begun_not_ended(at_s, begin_s[lasts], end_s[lasts])
+        begin_s = self.sent_s + 1.0
+        return self.scale * begun_not_ended(at_s, begin_s, np.maximum(begin_s, self.until_s - 0.5))
 
 
 @dataclass(frozen=True, slots=True)

@@ -47,9 +47,7 @@ def whole(value: float | None) -> int | None:
 
 
 def percent(share: float | None, unknown: str = NOT_KNOWN, limit: float | None = None) -> str:
-    """Format a share of 1 as a percentage. A share that is neither 0, 1 nor the limit that it was held against is not rounded to
-    one of them.
-    """
+    """Format a share of 1 as a percentage. It is not rounded to 0, to 1, or to the limit that it is held against."""
     if share is None or not math.isfinite(share):
         return unknown
     if limit is not None and share != limit and percent(share) == percent(limit):

@@ -160,10 +160,9 @@ def _scrapes(answered: Sequence[tuple[float, Values]]) -> facts.Scrapes:
             dtype=np.float64,
         )
 
-    engines = sorted({name.partition("@")[2] for _, gauges in answered for name in gauges if "@" in name})
+    engines = sorted({name[name.index("@") :] for _, gauges in answered for name in gauges if "@" in name})
     at_s = np.array([at_s for at_s, _ in answered], dtype=np.float64)
-    in_flight, generated = column(_IN_FLIGHT), column(_GENERATED)
-    silent = np.diff(generated, prepend=math.nan) == 0  # no token since the scrape before
+    in_flight, silent = column(_IN_FLIGHT), np.diff(column(_GENERATED), prepend=math.nan) == 0  # no new token
     return facts.Scrapes(
         at_s=at_s,
         running=column(_RUNNING),
@@ -172,10 +171,8 @@ def _scrapes(answered: Sequence[tuple[float, Values]]) -> facts.Scrapes:
         kv_usage=column(_KV_USAGE),
         head_tokens=column(),
         by_engine=tuple(
-            facts.EngineQueue(
-                at_s, column(f"{_RUNNING}@{engine}"), column(f"{_CAPACITY}@{engine}", f"{_WAITING}@{engine}")
-            )
-            for engine in engines
+            facts.EngineQueue(at_s, column(_RUNNING + each), column(_CAPACITY + each, _WAITING + each))
+            for each in engines
         ),
         in_flight=np.where(silent, np.minimum(in_flight, np.roll(in_flight, 1)), 0.0),
     )

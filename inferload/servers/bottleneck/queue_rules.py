@@ -33,16 +33,13 @@ def preemption(evidence: WindowEvidence) -> Finding | None:
 
 
 class _Slots(Struct, frozen=True):
-    """Use of the sequence slots of each engine, or of all if the page has only sums, while requests wait for them.
-
-    `full`: share of the scrapes with all in use. `flickers`: few are free, as many as between the end of a request and the next.
-    """
+    """Use of the sequence slots of each engine, or of all if the page has only sums, at the scrapes at which requests wait."""
 
     slots: int
     engines: int  # that have these slots together
     running: float  # on average
-    full: float
-    flickers: bool
+    full: float  # share of these scrapes with all in use
+    flickers: bool  # few are free: as many as between the end of a request and the next
 
 
 def _slots(evidence: WindowEvidence) -> _Slots | None:
@@ -197,7 +194,7 @@ def prefill(evidence: WindowEvidence) -> Finding | None:
 def _budget_is_used(evidence: WindowEvidence) -> bool | None:
     """Return False if the server's own times refute that the token budget limits; None if they do not tell.
 
-    It does so only for requests that wait, while a request of each engine is in prefill: rate x prefill time (Little's law).
+    Where it does, a request of each engine is in prefill while others wait: rate x prefill time (Little's law).
     """
     served = evidence.served
     if served.queue_ms is not None and served.queue_ms < LEAST_QUEUE_MS:

@@ -218,7 +218,7 @@ def paused(evidence: WindowEvidence) -> Finding | None:
     held = (scrapes.in_flight > 0) & ((scrapes.running == 0) & (np.nan_to_num(scrapes.deferred) == 0) | asleep)
     if np.count_nonzero(held) < _LEAST_HELD or np.mean(held) < _HELD_SHARE:
         return None
-    certain = bool((held & asleep).any())
+    certain = (held & asleep).any()
     if not certain and _before_server(evidence) is not None:  # the server has nothing to do because they wait before it
         return None
     waited = f"{number(mean_of(scrapes.in_flight[held]))} turns waited for output, and no request ran"

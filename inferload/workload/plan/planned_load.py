@@ -57,10 +57,7 @@ class PlannedLoad(Struct, frozen=True):
 
 
 def planned_load(scenario: Scenario, source: Sessions, sample: SampleSize) -> PlannedLoad:
-    """Draw the first sessions of a run and estimate the totals. UsageError for unreadable data.
-
-    Sessions that the end of the run cuts have the turns before it; those beyond the sample are as long as the drawn ones, uncut.
-    """
+    """Draw the first sessions of a run and estimate the totals. UsageError for unreadable data."""
     phases = scenario.phases
     start_s, end_s = _window(scenario)
     sessions, whole = _drawn(scenario, source, sample)

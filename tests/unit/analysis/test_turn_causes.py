@@ -86,18 +86,11 @@ def test_too_long_prompts_are_refused_whatever_the_status(text: str) -> None:
         assert refused(results(failure, 5, status, text, OTHERS[0])) == 0  # how many of each is not known
 
 
-@pytest.mark.parametrize(
-    ("failure", "status", "refuses"),
-    [
-        *(("http_4xx", status, True) for status in (400, 401, 403, 404, 413, 422)),
-        *(("http_4xx", status, False) for status in (408, 425)),
-        ("http_429", 429, False),
-        ("http_5xx", 503, False),
-        ("cut", None, False),
-    ],
-)
-def test_a_client_error_is_no_sign_of_load_and_a_busy_server_is(failure: str, status: int, refuses: bool) -> None:
-    assert refused(results(failure, 7, status, "no")) == (7 if refuses else 0)
+def test_a_client_error_is_no_sign_of_load_and_a_busy_server_is() -> None:
+    for status in (400, 401, 403, 404, 413, 422):
+        assert refused(results("http_4xx", 7, status, "no")) == 7
+    for failure, status in (("http_4xx", 408), ("http_4xx", 425), ("http_429", 429), ("http_5xx", 503), ("cut", None)):
+        assert refused(results(failure, 7, status, "no")) == 0
 
 
 @given(st.integers(0, 50), st.integers(0, 4), st.integers(0, 400))

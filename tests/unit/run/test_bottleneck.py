@@ -164,16 +164,12 @@ def test_a_server_keeps_up_only_without_failures_gaps_and_restarts_in_the_window
 
 @pytest.mark.parametrize(
     ("running", "waiting", "in_flight", "code"),
-    [
-        (0, 0, 3, "paused"),
-        (0, 2, 3, "paused"),  # vLLM publishes those that waited when it was paused
-        (0, 0, 0, "kept-up"),
-        (1, 0, 3, "kept-up"),  # a long prefill
-    ],
+    [(0, 0, 3, "paused"), (0, 2, 3, "paused"), (0, 0, 0, "kept-up"), (1, 0, 3, "kept-up")],
 )
 def test_a_server_that_runs_nothing_while_turns_are_in_flight_has_not_kept_up(
     running: int, waiting: int, in_flight: int, code: str
 ) -> None:
+    # vLLM publishes requests that waited when it was paused. One that runs can be a long prefill.
     client, gauges = ClientFigures(ended=20, in_flight=in_flight), {names.RUNNING: running, names.WAITING: waiting}
     assert state_after(gauges | {names.GENERATION_TOKENS: 900.0}, client)["code"] == code
     assert state_after(gauges, client)["code"] != "paused"  # without its counter, tokens may be on their way

@@ -1,7 +1,6 @@
 """Causes of a queue against the simulator's scheduler, a model of vLLM's: its state says why it stopped admitting requests."""
 
 from collections import Counter
-from typing import Any
 
 import numpy as np
 from hypothesis import assume, given
@@ -20,19 +19,13 @@ CODES = ("queue-bound", "prefill-bound", "kv-bound", "preemption-thrash")
 
 
 def observed(
-    limits: SchedulerLimits,
-    engines: int = 1,
-    used: int = 1,
-    *,
-    users: int,
-    prompt: int,
-    output: int,
-    back: int = 1,
+    limits: SchedulerLimits, load: tuple[int, int, int, int], engines: int = 1, used: int = 1
 ) -> tuple[WindowEvidence, Counter[str]]:
     """Return the evidence of a closed loop with all that can be known, and the causes of the steps at which requests waited.
 
-    `used`: engines that get requests. `back`: steps until a user returns.
+    `load`: users, tokens of prompt and answer, steps until a user returns. `used`: engines that get requests.
     """
+    users, prompt, output, back = load
     rng, causes = np.random.default_rng(users), Counter[str]()
     schedulers = [Scheduler(limits) for _ in range(engines)]
     due = [(user % 7, user) for user in range(users)]
@@ -65,24 +58,20 @@ def observed(
             heads.append(schedulers[0].waiting[0].length if schedulers[0].waiting else np.nan)
             usage.append(max(engine.pool.usage for engine in schedulers))
     assume(len(times) >= 20)
-    each, (queue_ms, prefill_ms, decode_ms) = np.array(rows, float), 1000 * STEP_S * np.diff(times, axis=1).mean(axis=0)
+    each, means_ms = np.array(rows, float), 1000 * STEP_S * np.diff(times, axis=1).mean(axis=0)
     at_s = SCRAPE * STEP_S * np.arange(len(each))
-    scrapes = Scrapes(
-        at_s, *each.sum(axis=1).T, np.zeros(len(each)), np.array(usage), np.array(heads, float),
-        tuple(EngineQueue(at_s, *one.T) for one in each.transpose(1, 0, 2)) if engines > 1 else (),
-    )  # fmt: skip
+    by_engine = tuple(EngineQueue(at_s, *one.T) for one in each.transpose(1, 0, 2))
+    others = (np.zeros(len(each)), np.array(usage), np.array(heads, float))
     evidence = window_evidence(
-        scrapes,
+        Scrapes(at_s, *each.sum(axis=1).T, *others, by_engine),
         (STEPS - SETTLED) * STEP_S,
         max_num_seqs=limits.max_num_seqs,
         engines=engines,
         kv=KvBlocks(limits.blocks, limits.block_size),
         preemptions=sum(engine.preemptions for engine in schedulers),
         finished=len(times),
-        queue_ms=queue_ms,
-        prefill_ms=prefill_ms,
-        decode_ms=decode_ms,
         server_itl_ms=1000 * STEP_S,
+        **dict(zip(("queue_ms", "prefill_ms", "decode_ms"), means_ms, strict=True)),
     )
     return evidence, causes
 
@@ -92,38 +81,31 @@ def limits(slots: int, budget: int, blocks: int) -> SchedulerLimits:
 
 
 servers = st.builds(limits, st.integers(1, 24), st.sampled_from([512, 2048]), st.sampled_from([450, 1250, 12_500]))
-closed_loops = st.fixed_dictionaries(
-    {
-        "users": st.integers(2, 40),
-        "prompt": st.sampled_from([20, 200, 1500, 6000]),
-        "output": st.sampled_from([4, 30, 120]),
-        "back": st.integers(0, 20),
-    }
-)
-unknown = st.sampled_from([{"max_num_seqs": None}, {"kv": None}, {"max_num_seqs": None, "kv": None}])
+prompts, outputs = st.sampled_from([20, 200, 1500, 6000]), st.sampled_from([4, 30, 120])
+closed_loops = st.tuples(st.integers(2, 40), prompts, outputs, st.integers(0, 20))
+unknown = st.sets(st.sampled_from(["max_num_seqs", "kv"]))
 
 
 @given(servers, closed_loops, unknown)
 def test_the_cause_of_a_queue_is_the_reason_why_the_scheduler_stopped(
-    server: SchedulerLimits, load: dict[str, Any], unknown: dict[str, Any]
+    server: SchedulerLimits, load: tuple[int, int, int, int], unknown: set[str]
 ) -> None:
-    evidence, causes = observed(server, **load)
+    evidence, causes = observed(server, load)
     (truth, most), *_ = causes.most_common(1) or [("", 0)]
     clear = most >= 0.9 * causes.total() and (evidence.served.queue_ms or 0.0) >= LEAST_QUEUE_MS
     if clear and evidence.waiting_share >= 0.5:
         primary = judge(evidence).primary
         assert primary is not None
         assert primary.code == truth
-    primary = judge(changed(evidence, **unknown)).primary
+    primary = judge(changed(evidence, **dict.fromkeys(unknown))).primary
     if evidence.queued and primary is not None and primary.code in CODES[:2] and not primary.probable:
         assert causes[primary.code] >= 0.5 * causes.total()
 
 
-@given(st.integers(2, 12), st.integers(2, 4), st.sampled_from([4, 30, 120]), st.booleans())
+@given(st.integers(2, 12), st.integers(2, 4), outputs, st.booleans())
 def test_slots_are_those_of_each_engine(slots: int, engines: int, output: int, all_on_one: bool) -> None:
     used = 1 if all_on_one else engines
-    server = limits(slots, 2048, 12_500)
-    evidence, _ = observed(server, engines, used, users=3 * slots * used, prompt=20, output=output)
+    evidence, _ = observed(limits(slots, 2048, 12_500), (3 * slots * used, 20, output, 1), engines, used)
     codes = [finding.code for finding in judge(evidence).findings]
     assert codes == (["engines-unbalanced", "queue-bound"] if all_on_one else ["queue-bound"])
     assert {finding.code for finding in judge(changed(evidence, max_num_seqs=None)).findings} <= set(codes)
