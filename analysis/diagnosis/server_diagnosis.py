@@ -89,7 +89,7 @@ def of_server(
     view = ClientView.of(run, server)
     results, rates, missed = failed_turns(run), kept_up_rates(run), missed_limits(run)
     troubled = not only_refused(results) or is_troubled(run, server)
-    failed = np.nan_to_num(timeline["turns_failed"]) * (not only_refused(results))
+    failed = np.nan_to_num(timeline["turns_failed"]) * (not results.turns.whole_run.failed or not only_refused(results))
 
     def judged(low: float, high: float, **facts: Any) -> WindowDiagnosis:
         evidence = collect(run, server, low, high, view)
