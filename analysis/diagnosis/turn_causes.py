@@ -57,7 +57,7 @@ def counted_as_finished(results: Results, finished: float, before_load: int) -> 
 
 MOST_AT_ONCE, _MOST_TURNS = 16, 20_000
 _LEAST_CROWDED, _LEAST_TIME = 20, 0.1  # turns that others precede, share of the time with turns in flight
-_MOST_OVER, _LEAST_EXACT = 0.02, 0.8  # of this time, and of that with more turns in flight
+_MOST_OVER, _LEAST_EXACT = 0.03, 0.8  # of this time, and of that with more turns in flight
 
 
 class AtOnce(NamedTuple):

@@ -36,7 +36,7 @@ def observed(seed: int, slots: int, users: int, spread: float, slows: float = 0.
 seeds = st.integers(0, 2**32 - 1)
 
 
-@given(seeds, st.integers(1, 4), st.integers(2, 8), st.floats(0, 0.3))
+@given(seeds, st.integers(1, 4), st.integers(2, 8), st.floats(0, 0.25))
 def test_a_server_that_answers_few_requests_at_once_is_recognised(
     seed: int, slots: int, more: int, spread: float
 ) -> None:
