@@ -74,7 +74,7 @@ RUN_RULES = (
         "serial",
         "Requests wait for each other",
         f"no metrics page: while more turns are in flight, one number of them, {turn_causes.MOST_AT_ONCE} at most, is served for "
-        "80 % of the time, and more at no time; served: from the lowest TTFT alone before the first output; probable above one",
+        "80 % of the time (from the first output, less the lowest TTFT, to the last), and more for 3 % at most; probable above one",
         (Advice("more requests at once", "turns wait for others", "TTFT shorter, TPOT longer, throughput higher"),),
     ),
     RunRule(
