@@ -129,6 +129,11 @@ ADVICE: Mapping[str, tuple[Advice, ...]] = {
             "TTFT shorter, throughput higher",
         ),
     ),
+    "paused": (
+        Advice(
+            "resume it (vLLM: /resume, /wake_up)", "turns wait although it is idle", "TTFT shorter, throughput higher"
+        ),
+    ),
     "preemption-thrash": (
         Advice(
             "--max-num-seqs lower",

@@ -14,6 +14,7 @@ from inferload.turns.sketch import Floats
 from ..data.frames import RunFrames
 from ..data.manifest import slo_of
 from ..data.turn_frames import Events
+from .turn_causes import begun_not_ended
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +42,11 @@ class Queue:
             if len(open_turns):
                 heads[index] = self.tokens[oldest + open_turns[min(int(counts[index]), len(open_turns)) - 1]]
         return heads
+
+    def held(self, at_s: Floats) -> Floats:
+        """Return the turns that have waited for output for a second at each time, and do so for half a second more."""
+        begin_s = self.sent_s + 1.0
+        return self.scale * begun_not_ended(at_s, begin_s, np.maximum(begin_s, self.until_s - 0.5))
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +103,7 @@ class ClientView:
     behind: bool  # they were sent to another address than that of the server's page
     attributed: bool  # the turns are those of this server; else of all servers
     head_tokens: Floats  # of the head of the queue, at each scrape of the server
+    held: Floats  # turns that wait for output, at each scrape
     fastest: FastestSecond | None
     slo: Mapping[str, float]
 
@@ -113,6 +120,8 @@ class ClientView:
         sent, first, closed = (turns[f"{name}_s"][own] for name in ("sent", "first", "closed"))
         tokens = (turns.numbers("input_tokens") - np.nan_to_num(turns.numbers("cached_tokens")))[own]  # uncached
         scale = 1.0 if run.sample is None else run.sample.scale
+        queue = _queue(sent, np.where(np.isnan(first), closed, first), tokens, scale)
+        at_s = run.since_start_s(server.wall_ns)
         by_first = np.argsort(first)
         by_first = by_first[: int(np.count_nonzero(~np.isnan(first)))]
         return cls(
@@ -122,9 +131,8 @@ class ClientView:
             round_trip_ms=_median(turns.numbers(ROUND_TRIP.key)[own]),
             behind=not own_target and not any(same_address(server.target, target) for target in run.sent_to),
             attributed=run.answers_for(server),
-            head_tokens=_queue(sent, np.where(np.isnan(first), closed, first), tokens, scale).heads(
-                run.since_start_s(server.wall_ns), capacity(server)
-            ),
+            head_tokens=queue.heads(at_s, capacity(server)),
+            held=queue.held(at_s),
             fastest=FastestSecond.of(events, scale),
             slo=slo_of(run.manifest),
         )
@@ -135,10 +143,10 @@ class ClientView:
         return slice(int(low), int(high))
 
 
-def capacity(server: ServerSeries) -> Floats:
+def capacity(server: ServerSeries, **engine: str) -> Floats:
     """Return the requests waiting for capacity at each scrape; all waiting requests if the server publishes no reason."""
-    by_reason = server.summed(names.WAITING_BY_REASON, reason=names.CAPACITY)
-    waiting = server.summed(names.WAITING) if by_reason is None else by_reason
+    by_reason = server.summed(names.WAITING_BY_REASON, reason=names.CAPACITY, **engine)
+    waiting = server.summed(names.WAITING, **engine) if by_reason is None else by_reason
     return np.full(len(server.wall_ns), np.nan) if waiting is None else waiting
 
 

@@ -5,13 +5,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from inferload.base.numbers import number, time_of_day
+from inferload.base.numbers import number, plural, time_of_day
 from inferload.figures.page_kinds import KINDS
 from inferload.figures.server_figures import page_block
 from inferload.servers.bottleneck.finding import Finding
 from inferload.servers.bottleneck.history import WINDOW_S
 from inferload.servers.bottleneck.peers import OUTLIER
-from inferload.servers.bottleneck.rules import BETWEEN, KEPT_UP, RULES
+from inferload.servers.bottleneck.rules import BETWEEN, KEPT_UP, LEAST_TURNS, RULES
 from inferload.servers.replicas import left_out
 
 from ..data.frame import Frame
@@ -29,7 +29,9 @@ SHORTEST_S = 2.0
 _TITLES = {rule.code: rule.title for rule in RULES}
 _MOST_ROWS = 20  # of a history
 # Findings on the whole run in the line of the terminal.
-_FIRST = ("failures", "server-gone", "restarted", OUTLIER, *BETWEEN, LOSES_HITS, "overload")
+_FIRST = (
+    "failures", "refused", "failed-between", "server-gone", "restarted", OUTLIER, *BETWEEN, LOSES_HITS, "overload", "serial",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,9 +101,11 @@ def sentences(diagnosis: Diagnosis) -> list[str]:
     primary, span = diagnosis.primary, diagnosis.span
     if primary is None:
         evidence = diagnosis.whole.evidence
-        why = (
-            "no rule holds" if evidence.waiting_known else "the server does not publish the number of waiting requests"
-        )
+        turns, why = evidence.run.turns, "no rule holds"
+        if not evidence.waiting_known:
+            why = "the server does not publish the number of waiting requests"
+        elif turns is not None and turns < LEAST_TURNS:
+            why = f"{plural(turns, 'turn')} ended well, and a statement needs {LEAST_TURNS}"
         return [f"No {'other ' if evidence.run.troubled else ''}cause found: {why}."]
     lines = [
         _lead(primary, _TITLES[primary.code]),

@@ -47,7 +47,7 @@ def collect(
             window,
             server_cpu_share=server_figures.PROCESS_CPU.number(window),
             **_speculation(window),
-            **_engines(window),
+            engines_kv_spread=_kv_spread(window),
         ),
         client=replace(
             _client_side(run.summary, view, events, view.ttft_ms[view.firsts(start_s, end_s)]),
@@ -148,13 +148,21 @@ def _scrapes(run: RunFrames, window: ServerWindow, client_view: ClientView) -> f
     def of(values: Floats | None) -> Floats:
         return np.full(window.last + 1 - window.first, np.nan) if values is None else values[inside]  # type: ignore[operator]
 
+    at_s = run.since_start_s(server.wall_ns[inside])
+    awake = server.lowest(names.SLEEP_STATE, sleep_state=names.AWAKE)
     return facts.Scrapes(
-        at_s=run.since_start_s(server.wall_ns[inside]),
+        at_s=at_s,
         running=of(server.summed(names.RUNNING)),
         capacity=of(capacity(server)),
         deferred=of(server.summed(names.WAITING_BY_REASON, reason=names.DEFERRED)),
         kv_usage=of(server.highest(names.KV_CACHE_USAGE)),
         head_tokens=of(client_view.head_tokens),
+        by_engine=tuple(
+            facts.EngineQueue(at_s, of(server.summed(names.RUNNING, **engine)), of(capacity(server, **engine)))
+            for engine in server.engines(names.RUNNING, names.WAITING)
+        ),
+        in_flight=of(client_view.held),
+        asleep=None if awake is None else of(awake) == 0,
     )
 
 
@@ -176,17 +184,11 @@ def _speculation(window: ServerWindow) -> dict[str, Any]:
     return {server_figures.ACCEPTANCE_LENGTH.key: length, "draft_tokens": round(drafted / drafts)}
 
 
-def _engines(window: ServerWindow) -> dict[str, Any]:
-    engines = window.by_engine()
-    if len(engines) < 2:
-        return {}
-    usage = [server_figures.KV_CACHE_USAGE.number(engine) for engine in engines]
-    waiting = [server_figures.WAITING.number(engine) for engine in engines]
+def _kv_spread(window: ServerWindow) -> float | None:
+    """Return the difference of the mean KV-cache usage of engines; None for a single one."""
+    usage = [server_figures.KV_CACHE_USAGE.number(engine) for engine in window.by_engine()]
     known = [value for value in usage if value is not None]
-    return {
-        "engines_kv_spread": max(known) - min(known) if known else None,
-        "engines_waiting": () if None in waiting else tuple(waiting),
-    }
+    return max(known) - min(known) if len(usage) > 1 and known else None
 
 
 def _itl_by_running(run: RunFrames, events: Events, window: ServerWindow) -> tuple[float, float] | None:

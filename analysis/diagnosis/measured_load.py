@@ -6,7 +6,7 @@ from enum import StrEnum
 
 import numpy as np
 
-from inferload.base.numbers import number, percent, plural
+from inferload.base.numbers import number, plural
 from inferload.servers.bottleneck.evidence import WindowEvidence
 from inferload.servers.bottleneck.finding import MIN_SHARE_FULL
 from inferload.servers.window_figures import gap_limit_s
@@ -42,7 +42,7 @@ class Unmet(StrEnum):
     CONSTANT_LOAD = f"the load changed: the number of users was at no time constant for {_LEAST_S} s"
     NO_FAILURE = f"turns failed: at a constant number of users, no {_LEAST_S} s were without a failed turn"
     SCRAPES = f"scrapes are missing: at a constant number of users, no {_LEAST_S} s were without a gap"
-    QUEUE = f"at a constant number of users, requests waited at less than {percent(MIN_SHARE_FULL)} of the scrapes of a server"
+    QUEUE = "requests waited at too few scrapes of a server while the number of users was constant"
     TURNS = f"fewer than {_LEAST_TURNS} turns ended while the number of users was constant and requests waited"
 
 

@@ -19,7 +19,7 @@ from ..data.frames import RunFrames
 from .client_view import ClientView
 from .evidence import collect
 from .measured_load import MeasuredLoad
-from .whole_run import is_troubled, kept_up_rates, missed_limits
+from .whole_run import failed_turns, is_troubled, kept_up_rates, missed_limits, only_refused
 
 _LEAST_SHARE = 0.1  # of the measure phase, of a cause that is the main one without being the last
 
@@ -87,12 +87,13 @@ def of_server(
     """Diagnose a server. `measured`: begin and end of the measure phase, in seconds since the start of the run."""
     start_s, end_s = measured
     view = ClientView.of(run, server)
-    troubled, rates, missed = is_troubled(run, server), kept_up_rates(run), missed_limits(run)
-    failed = np.nan_to_num(timeline["turns_failed"])
+    results, rates, missed = failed_turns(run), kept_up_rates(run), missed_limits(run)
+    troubled = not only_refused(results) or is_troubled(run, server)
+    failed = np.nan_to_num(timeline["turns_failed"]) * (not results.turns.whole_run.failed or not only_refused(results))
 
     def judged(low: float, high: float, **facts: Any) -> WindowDiagnosis:
         evidence = collect(run, server, low, high, view)
-        return judge(replace(evidence, run=replace(evidence.run, **facts)))
+        return judge(replace(evidence, run=replace(evidence.run, turns=results.turns.ok, **facts)))
 
     def window(low: float, high: float, until: float) -> WindowDiagnosis:
         at_s = run.since_start_s(server.wall_ns)

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from inferload.base.numbers import number, percent
+from inferload.base.numbers import apart, number, percent, plural
+from inferload.figures import metric_names as names
 from inferload.figures import rate_figures, turn_figures
 from inferload.figures.limits import gate_grammar
 from inferload.figures.rate_figures import ATTAINMENT
@@ -16,13 +17,13 @@ from inferload.results.verdict.failures import stopped_by_target, turn_lines
 from inferload.servers.bottleneck.evidence import WindowEvidence
 from inferload.servers.bottleneck.finding import QUEUED_SHARE, Finding
 from inferload.servers.bottleneck.peers import OUTLIER
-from inferload.servers.bottleneck.rules import BETWEEN, RULES
+from inferload.servers.bottleneck.rules import BETWEEN, LEAST_TURNS, RULES, paused
 from inferload.servers.series import ServerSeries
 
 from ..data.frame import Frame, concat
 from ..data.frames import UNFINISHED, RunFrames
 from ..data.manifest import arrivals_of
-from . import routing
+from . import routing, turn_causes
 from .advice import ADVICE, Advice
 from .group import group_findings
 from .measured_load import MeasuredLoad, Unmet
@@ -55,6 +56,26 @@ RUN_RULES = (
                 "none",
             ),
         ),
+    ),
+    RunRule(
+        "refused",
+        "Turns were refused",
+        "each failed turn got a client error (4xx other than 408, 425 and 429), or a message that the prompt is too long",
+        (Advice("shorter prompts, or what the first message names", "they fail at any load", "none"),),
+    ),
+    RunRule(
+        "failed-between",
+        "Turns failed between client and server",
+        "five turns or more failed after they were sent, and the servers count at least half of them as finished; probable with "
+        "timeouts of the client",
+        (Advice("timeouts and limits of the proxy, gateway or router", "the server answered these turns", "none"),),
+    ),
+    RunRule(
+        "serial",
+        "Requests wait for each other",
+        f"no metrics page: while more turns are in flight, one number of them, {turn_causes.MOST_AT_ONCE} at most, is served for "
+        "80 % of the time (from the first output, less the lowest TTFT, to the last), and more for 3 % at most; probable above one",
+        (Advice("more requests at once", "turns wait for others", "TTFT shorter, TPOT longer, throughput higher"),),
     ),
     RunRule(
         "server-gone",
@@ -160,7 +181,7 @@ RUN_RULES = (
     RunRule(
         "kept-up",
         "The server kept up",
-        "open loop without server metrics: the number of turns in flight did not grow",
+        f"open loop without server metrics: the number of turns in flight did not grow, and {LEAST_TURNS} turns or more ended well",
         (Advice("inferload search", "finds the maximum load", "none"),),
     ),
 )
@@ -222,10 +243,15 @@ def load_end_s(run: RunFrames) -> float | None:
 
 
 def is_troubled(run: RunFrames, server: ServerSeries) -> bool:
-    """Return True if turns failed, the server stopped answering or restarted, or fell behind an open loop or may have."""
+    """Return True if the server stopped answering or restarted, or fell behind an open loop or may have."""
     grew = growth(run)
     behind = grew is not None and grew.state != "kept up"
-    return behind or bool(turn_lines(failed_turns(run)) or gone(run, server) or restarted(run, server))
+    return behind or bool(gone(run, server) or restarted(run, server))
+
+
+def only_refused(results: Results) -> bool:
+    """Return True if each failed turn, if any, failed for what it asked."""
+    return turn_causes.refused(results) == results.turns.whole_run.failed
 
 
 def sent_no_turn(run: RunFrames) -> bool:
@@ -235,40 +261,83 @@ def sent_no_turn(run: RunFrames) -> bool:
 
 def run_findings(run: RunFrames, servers: Sequence[WindowEvidence], load: MeasuredLoad) -> tuple[Finding, ...]:
     """Return the findings on the whole run, failures first. `servers`: evidence of the measure phase at each scraped server."""
-    failed = turn_lines(failed_turns(run))
+    results = failed_turns(run)
+    failed = turn_lines(results)
     gone_servers = [text for server in run.servers.values() if (text := gone(run, server))]
     restarts = [text for server in run.servers.values() if (text := restarted(run, server))]
     findings: list[Finding | None] = []
     if failed:
-        findings.append(Finding("failures", 1000.0, (*failed, *gone_servers, *restarts)))
+        findings += [_failed(results, (*gone_servers, *restarts)), _counted(run, results)]
     else:
         findings += [Finding("server-gone", 900.0, tuple(gone_servers))] if gone_servers else []
         findings += [Finding("restarted", 800.0, tuple(restarts))] if restarts else []
     disturbed = bool(gone_servers or restarts or _stopped(run) or any(mark.kind == "worker_lost" for mark in run.marks))
     findings += group_findings(run, servers)
     findings += [_overload(run, disturbed), _not_judged(run), _saturated(run, servers, load)]
-    if not servers and not failed and not gone_servers and not restarts:
+    serial = [] if run.inference_servers else _serial(run)
+    findings += serial
+    enough = only_refused(results) and results.turns.ok >= LEAST_TURNS
+    if enough and not servers and not gone_servers and not restarts and not serial:
         findings.append(_kept_up(run))
     return tuple(finding for finding in findings if finding is not None)
+
+
+def _failed(results: Results, others: tuple[str, ...]) -> Finding:
+    """Return the finding on failed turns. `others`: sentences on what else happened."""
+    refused = turn_causes.refused(results)
+    text = f"{refused:,} of the failed turns were refused at any load: for a client error, or a prompt that is too long"
+    lines = (*turn_lines(results), *([text] if refused else []), *others)
+    return Finding("refused" if only_refused(results) else "failures", 1000.0, lines)
+
+
+def _counted(run: RunFrames, results: Results) -> Finding | None:
+    """Return the finding that the servers count failed turns as finished; None if they do not tell."""
+    counts = []
+    for target in run.inference_servers:
+        grown, aborted = (run.servers[target].grown(names.FINISHED, **label) for label in ({}, names.ABORTED))
+        counts.append(np.nan if grown is None else float(grown[-1] - (0.0 if aborted is None else aborted[-1])))
+    before = sum(target.before_load.requests for target in run.manifest.targets)
+    counted = turn_causes.counted_as_finished(results, float(np.sum(counts)), before)
+    if counted is None:
+        return None
+    figures = "the servers count {:,} of the {:,} turns that failed on the way as finished".format(*counted)
+    between = "what is between client and server (a proxy, gateway or router) ended them, or changed their answers"
+    own = any(
+        name.startswith("timeout_") for name in results.turns.whole_run.by_failure
+    )  # the server may go on after it
+    return Finding("failed-between", 950.0, (figures, between), probable=own, figures=figures)
+
+
+def _serial(run: RunFrames) -> list[Finding]:
+    """Return the finding that requests wait for each other, of each target whose turns show it; none of a sample."""
+    findings = []
+    for target in () if run.sample is not None or not len(run.turns) else sorted(run.sent_to, key=str):
+        own = run.turns[run.turns.texts("target") == target]
+        sent, first, last, closed = (own[f"{name}_s"] for name in ("sent", "first", "last", "closed"))
+        whole = own["ok"] & np.isnan(first)  # an answer without a stream comes at its end
+        first, last = (np.where(whole, closed, each) for each in (first, last))
+        found = turn_causes.served_at_once(sent, first, last, closed)
+        if found is not None:
+            ttft = f"mean TTFT is {number(1000 * found.others_s)} ms, {number(1000 * found.alone_s)} ms without others"
+            at_once = f"{target} answered at most {plural(found.served, 'turn')} at once"
+            figures = f"{at_once} while {number(found.in_flight)} were in flight: {ttft}"
+            findings.append(Finding("serial", 450.0, (figures,), probable=found.served > 1, figures=figures))
+    return findings
 
 
 def missed_limits(run: RunFrames) -> tuple[str, ...]:
     """Return the latency limits that the run missed, with their figures: gates, and an SLO that too few turns met."""
     if run.summary is None:
         return ()
-    failed = [
-        gate
-        for gate in run.summary.verdict.gates
-        if not gate.passed and gate.answer != "inconclusive" and gate.value is not None
-    ]
+    failed = [gate for gate in run.summary.verdict.gates if not gate.passed and gate.answer != "inconclusive"]
     missed = [
-        f"{gate.gate} (it is {number(gate.value)})"
+        f"{gate.gate} (it is {apart(gate.value, parsed.limit)})"
         for gate in failed
-        if gate_grammar.parse(gate.gate).name in _LATENCY_LIMITS
+        if gate.value is not None and (parsed := gate_grammar.parse(gate.gate)).name in _LATENCY_LIMITS
     ]
     attainment = run.summary.rates.get(ATTAINMENT.key)
     if attainment is not None and attainment < _SLO_MET:
-        missed.append(f"{percent(attainment)} of the turns met the SLO")
+        missed.append(f"{percent(attainment, limit=_SLO_MET)} of the turns met the SLO")
     return tuple(missed)
 
 
@@ -328,17 +397,17 @@ def _not_judged(run: RunFrames) -> Finding | None:
 
 
 def _saturated(run: RunFrames, servers: Sequence[WindowEvidence], load: MeasuredLoad) -> Finding | None:
-    queued = [evidence for evidence in servers if evidence.waiting_share >= QUEUED_SHARE]
+    queued = [each for each in servers if each.waiting_share >= QUEUED_SHARE and paused(each) is None]
     if arrivals_of(run.manifest).get("kind") != "closed" or not queued:
         return None
     worst = max(queued, key=lambda evidence: evidence.waiting_share)
-    users = load.between(worst.start_s, worst.end_s)
+    users, waited = load.between(worst.start_s, worst.end_s), percent(worst.waiting_share, limit=QUEUED_SHARE)
     return Finding(
         "saturated",
         400.0,
         (
             f"closed loop{'' if users is None else f' of {users}'}: requests waited for capacity in "
-            f"{percent(worst.waiting_share)} of the scrapes, {number(float(np.nanmean(worst.scrapes.capacity)))} on average",
+            f"{waited} of the scrapes, {number(float(np.nanmean(worst.scrapes.capacity)))} on average",
             *_limit(run, servers, load, worst),
         ),
     )

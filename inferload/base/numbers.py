@@ -36,15 +36,22 @@ def short(value: float | None) -> str:
     return number(value, _DIGITS_OF_A_CELL, unknown="-")
 
 
+def apart(value: float, limit: float) -> str:
+    """Format a number beside its limit, with as many more digits as tell them apart: 9.996 beside 10, but 9.5 beside 10."""
+    return number(value, next((n for n in range(_DIGITS, 16) if number(value, n) != number(limit, n)), _DIGITS))
+
+
 def whole(value: float | None) -> int | None:
     """Round a count; None stays None."""
     return None if value is None else round(value)
 
 
-def percent(share: float | None, unknown: str = NOT_KNOWN) -> str:
-    """Format a share of 1 as a percentage. A share that is neither 0 nor 1 is not rounded to either."""
+def percent(share: float | None, unknown: str = NOT_KNOWN, limit: float | None = None) -> str:
+    """Format a share of 1 as a percentage. It is not rounded to 0, to 1, or to the limit that it is held against."""
     if share is None or not math.isfinite(share):
         return unknown
+    if limit is not None and share != limit and percent(share) == percent(limit):
+        return f"{apart(100 * share, 100 * limit)} %"
     value = share * 100
     if 0 < value < 0.01:
         return "under 0.01 %"

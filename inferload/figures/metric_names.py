@@ -9,6 +9,7 @@ KV_CACHE_USAGE = "vllm:kv_cache_usage_perc"
 RUNNING = "vllm:num_requests_running"
 WAITING = "vllm:num_requests_waiting"
 WAITING_BY_REASON = "vllm:num_requests_waiting_by_reason"  # label reason: capacity | deferred
+SLEEP_STATE = "vllm:engine_sleep_state"  # label sleep_state: awake | weights_offloaded | discard_all; 1: it is
 CACHE_CONFIG = "vllm:cache_config_info"  # always 1; the values are labels, such as kv_cache_size_tokens
 
 # Counters.
@@ -41,6 +42,8 @@ E2E = "vllm:e2e_request_latency_seconds"
 
 LOCAL_COMPUTE = "local_compute"
 CAPACITY, DEFERRED = "capacity", "deferred"
+AWAKE = "awake"
+ABORTED = {"finished_reason": "abort"}  # label of FINISHED
 
 # Gauges of NVIDIA's DCGM exporter, one series per GPU.
 GPU_USE = "DCGM_FI_DEV_GPU_UTIL"  # per cent

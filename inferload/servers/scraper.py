@@ -76,6 +76,7 @@ def identifying(samples: Sequence[Sample]) -> list[tuple[str, Labels, float]]:
 
 
 _IDENTIFYING = names_on_pages(READ)
+_QUEUES = (names.RUNNING, names.WAITING, names.WAITING_BY_REASON)
 
 
 def _translated(samples: Sequence[Sample]) -> Iterator[Sample]:
@@ -92,8 +93,8 @@ def _translated(samples: Sequence[Sample]) -> Iterator[Sample]:
 def readings(samples: Sequence[Sample]) -> dict[str, float]:
     """Return the readings of all server figures, by name, for the live view. What the server does not publish is absent.
 
-    Besides: the number of engines, the sizes of the smallest KV cache, and whether it is a page of what stands before
-    engines.
+    Besides: the number of engines, the queue of each (`NAME@ENGINE`), the sizes of the smallest KV cache, and whether it is a page
+    of what stands before engines.
     """
     found: dict[str, list[Sample]] = {}
     sizes: dict[str, list[float]] = {}
@@ -108,6 +109,10 @@ def readings(samples: Sequence[Sample]) -> dict[str, float]:
         of = [sample for sample in found.get(reading.metric, ()) if reading.label in (None, *sample.labels)]
         if of:
             values[reading.name] = _read(reading, of)
+        for sample in of if reading.metric in _QUEUES else ():
+            engine = next((value for name, value in sample.labels if name in parts.ENGINE_LABELS), "")
+            if not parts.is_total(engine):
+                values[f"{reading.name}@{engine}"] = sample.value
     if usage := found.get(names.KV_CACHE_USAGE):
         values["engines"] = len(parts.engines(names.KV_CACHE_USAGE, [sample.labels for sample in usage]))
     kind = kind_of({sample.metric for sample in samples})

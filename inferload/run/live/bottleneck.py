@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from inferload.base.numbers import number, percent
 from inferload.figures import server_figures as figures
 from inferload.run.live.scrape_window import LiveWindow, Values
-from inferload.servers.bottleneck.evidence import ClientSide, KvBlocks, Scrapes, Served, Setup, WholeRun, WindowEvidence
+from inferload.servers.bottleneck import evidence as facts
 from inferload.servers.bottleneck.finding import QUEUED_SHARE, Finding
 from inferload.servers.bottleneck.history import LEAST_S, WINDOW_S, History
 from inferload.servers.bottleneck.queue_phases import QueuePhases
@@ -24,7 +24,7 @@ from inferload.servers.bottleneck.rules import judge
 from inferload.turns.sketch import Floats
 
 _SCRAPES = round(WINDOW_S) + 1  # one per second
-_RUNNING, _WAITING, _CAPACITY, _DEFERRED, _KV_USAGE, _FINISHED = (
+_RUNNING, _WAITING, _CAPACITY, _DEFERRED, _KV_USAGE, _FINISHED, _GENERATED = (
     row.formula.readings[0].name
     for row in (
         figures.RUNNING,
@@ -33,19 +33,23 @@ _RUNNING, _WAITING, _CAPACITY, _DEFERRED, _KV_USAGE, _FINISHED = (
         figures.WAITING_DEFERRED,
         figures.KV_CACHE_USAGE,
         figures.FINISHED,
+        figures.GENERATION_TOKENS,
     )
 )
+_IN_FLIGHT = "turns in flight"  # at the client
 _QUEUED = "queued"  # without a cause that can be stated during the run
 
 
 class ClientFigures(Struct, frozen=True):
-    """Client side of a second: figures of the last seconds, and the number of turns that failed since the second before."""
+    """Client side of a second: figures of the last seconds. `failed`: since the second before, without refused turns."""
 
     gap_ms: float | None = None
     events_per_arrival: float | None = None
     delay_p99_ms: float | None = None
     cpu_share: float | None = None  # of the busiest worker
     failed: int = 0
+    ended: int | None = None  # turns of the run that ended well
+    in_flight: int = 0  # turns, if the server is the only one
 
 
 class LiveDiagnosis(Struct):
@@ -60,7 +64,7 @@ class LiveDiagnosis(Struct):
 
     def add(self, wall_s: float, gauges: Values, client: ClientFigures) -> None:
         """Add the newest gauges and counters, and evaluate the rules."""
-        self._scrapes.append((wall_s, gauges))
+        self._scrapes.append((wall_s, {**gauges, _IN_FLIGHT: client.in_flight}))
         self._failed.append(client.failed)
         fresh = _WAITING in gauges
         if fresh:
@@ -105,7 +109,7 @@ class LiveDiagnosis(Struct):
             words.append(f"KV {percent(gauges[_KV_USAGE])}")
         return ", ".join(words)
 
-    def _judged(self, evidence: WindowEvidence) -> Finding | None:
+    def _judged(self, evidence: facts.WindowEvidence) -> Finding | None:
         findings = [finding for finding in judge(evidence).findings if not head_could_refute(finding, evidence)]
         if not findings and evidence.waiting_share >= QUEUED_SHARE:
             text = f"requests waited in {percent(evidence.waiting_share)} of the scrapes; the report has the cause"
@@ -118,35 +122,36 @@ class LiveDiagnosis(Struct):
         silent = not numbers or len(numbers) < len(self._scrapes) - numbers[0]
         return silent or restarted or any(list(self._failed)[numbers[0] :])
 
-    def _evidence(self, numbers: list[int], client: ClientFigures) -> WindowEvidence:
+    def _evidence(self, numbers: list[int], client: ClientFigures) -> facts.WindowEvidence:
         """Return the figures of the scrapes with these numbers."""
         answered = [self._scrapes[number] for number in numbers]
         known = [gauges for _, gauges in answered]
         newest = known[-1] if known else {}
-        kv = KvBlocks.of(*(newest.get(name) for name in ("kv_cache_size_tokens", "block_size", "num_gpu_blocks")))
+        kv = facts.KvBlocks.of(*(newest.get(name) for name in ("kv_cache_size_tokens", "block_size", "num_gpu_blocks")))
         scrapes = _scrapes(answered)
         lasts_s = max(1.0, scrapes.at_s[-1] - scrapes.at_s[0]) if known else 1.0  # the wall clock can step back
-        return WindowEvidence(
+        return facts.WindowEvidence(
             start_s=0.0,
             end_s=lasts_s,
             target="",
             scrapes=replace(scrapes, head_tokens=_heads(scrapes, newest, kv)),
-            setup=Setup(max_num_seqs=self.max_num_seqs, engines=round(newest.get("engines", 1)), kv=kv),
-            served=Served.of(LiveWindow(answered)),
-            client=ClientSide(
+            setup=facts.Setup(max_num_seqs=self.max_num_seqs, engines=round(newest.get("engines", 1)), kv=kv),
+            served=facts.Served.of(LiveWindow(answered)),
+            client=facts.ClientSide(
                 client_gap_ms=client.gap_ms,
                 events_per_arrival=client.events_per_arrival,
                 client_delay_p99_ms=client.delay_p99_ms,
                 client_cpu_share=client.cpu_share,
             ),
-            run=WholeRun(
+            run=facts.WholeRun(
                 slo=self.slo,
                 troubled=self._troubled(numbers, [gauges[_FINISHED] for gauges in known if _FINISHED in gauges]),
+                turns=client.ended,
             ),
         )
 
 
-def _scrapes(answered: Sequence[tuple[float, Values]]) -> Scrapes:
+def _scrapes(answered: Sequence[tuple[float, Values]]) -> facts.Scrapes:
     """Return the gauges; the head of the queue is not known."""
 
     def column(*names: str) -> Floats:
@@ -155,17 +160,25 @@ def _scrapes(answered: Sequence[tuple[float, Values]]) -> Scrapes:
             dtype=np.float64,
         )
 
-    return Scrapes(
-        at_s=np.array([at_s for at_s, _ in answered], dtype=np.float64),
+    engines = sorted({name[name.index("@") :] for _, gauges in answered for name in gauges if "@" in name})
+    at_s = np.array([at_s for at_s, _ in answered], dtype=np.float64)
+    in_flight, silent = column(_IN_FLIGHT), np.diff(column(_GENERATED), prepend=math.nan) == 0  # no new token
+    return facts.Scrapes(
+        at_s=at_s,
         running=column(_RUNNING),
         capacity=column(_CAPACITY, _WAITING),
         deferred=column(_DEFERRED),
         kv_usage=column(_KV_USAGE),
         head_tokens=column(),
+        by_engine=tuple(
+            facts.EngineQueue(at_s, column(_RUNNING + each), column(_CAPACITY + each, _WAITING + each))
+            for each in engines
+        ),
+        in_flight=np.where(silent, np.minimum(in_flight, np.roll(in_flight, 1)), 0.0),
     )
 
 
-def _heads(scrapes: Scrapes, gauges: Values, kv: KvBlocks | None) -> Floats:
+def _heads(scrapes: facts.Scrapes, gauges: Values, kv: facts.KvBlocks | None) -> Floats:
     """Return an upper bound of the prompt of the queue's head; NaN unless it fits into the free KV cache at most scrapes."""
     tokens, prompts = gauges.get("kv_cache_size_tokens"), gauges.get("kv_cache_max_concurrency")
     heads = np.full(len(scrapes.kv_usage), math.nan)

@@ -24,6 +24,7 @@ from inferload.run.live.series import Series
 from inferload.servers import replicas
 from inferload.servers.bottleneck.peers import OUTLIER, Peer, outliers, silence_s
 from inferload.servers.servers_window import ServersWindow
+from inferload.turns.record import Failure
 from inferload.turns.tally import Tally
 
 MOST_TARGETS = 16
@@ -138,7 +139,9 @@ class LiveRecorder:
             typical_gap_ms(total.sketch(ITL.key)),
             figures[EVENTS_PER_ARRIVAL.key],
             *reports.health.figures(at_s),
-            reports.failed_now.total(),
+            reports.failed_now.total() - reports.failed_now[Failure.HTTP_4XX],
+            reports.ok,
+            instant.in_flight if len(self.targets) == 1 else 0,
         )
         values |= self._server(at_s, instant, client)
         self.failures.update(reports.failed_now)

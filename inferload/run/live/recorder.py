@@ -53,7 +53,7 @@ class RecentHealth:
 class Recorder:
     """Reports of one run. `recent`: rolling figures of all classes; `minute`: of the last minute; `health`: of the client.
 
-    `failed_now`: failed turns by class of failure since they were last taken.
+    `failed_now`: failed turns by class of failure since they were last taken. `ok`: turns that ended well.
     """
 
     def __init__(self) -> None:
@@ -62,6 +62,7 @@ class Recorder:
         self.health = RecentHealth()
         self.classes: dict[str, Recent] = {}
         self.failed_now: Counter[str] = Counter()
+        self.ok = 0
 
     def add(self, at_s: float, delta: TallySet, health: HealthSet) -> None:
         """Add a report `at_s` seconds after the load began."""
@@ -74,3 +75,4 @@ class Recorder:
             if class_name in self.classes:
                 self.classes[class_name].add_tally(at_s, tally)
             self.failed_now.update(tally.by_failure)
+            self.ok += tally.ok

@@ -16,6 +16,7 @@ from inferload.base.deployments import Deployment
 from inferload.base.numbers import whole
 from inferload.figures import server_figures
 from inferload.figures.server_formulas import Window
+from inferload.servers.bottleneck.finding import LEAST_QUEUE_MS, QUEUED_SHARE
 
 Floats = npt.NDArray[np.float64]
 
@@ -55,20 +56,28 @@ def mean_of(values: Floats) -> float | None:
 _ROUNDING = 1e-3  # of a block: the usage is a rounded quotient
 
 
-class Scrapes(Struct, frozen=True):
-    """Values at each scrape of the window; NaN if not published. `at_s`: times on the clock of the window."""
+class EngineQueue(Struct, frozen=True):
+    """Queue at each scrape of the window; NaN if not published. `at_s`: times on the clock of the window."""
 
     at_s: Floats
     running: Floats
     capacity: Floats  # waiting for capacity
-    deferred: Floats
-    kv_usage: Floats  # of the fullest engine
-    head_tokens: Floats  # uncached prompt tokens of the head of the queue; NaN if no request waits or it is unknown
 
     @property
     def waits(self) -> npt.NDArray[np.bool_]:
         """Mask of scrapes at which requests wait for capacity."""
         return np.nan_to_num(self.capacity) > 0
+
+
+class Scrapes(EngineQueue, frozen=True):
+    """Values of all engines together. `by_engine`: the queue of each, if the page names them."""
+
+    deferred: Floats
+    kv_usage: Floats  # of the fullest engine
+    head_tokens: Floats  # uncached prompt tokens of the head of the queue; NaN if no request waits or it is unknown
+    by_engine: tuple[EngineQueue, ...] = ()
+    in_flight: Floats | None = None  # turns that have waited for output for some time; None: not known
+    asleep: npt.NDArray[np.bool_] | None = None  # sleep state of the server; None: not published
 
 
 class ClientReason(Struct, frozen=True):
@@ -109,7 +118,6 @@ class Served(Struct, frozen=True):
     mean_acceptance_length: float | None = None
     draft_tokens: int | None = None  # per draft
     engines_kv_spread: float | None = None
-    engines_waiting: tuple[float, ...] = ()
 
     @classmethod
     def of(cls, window: Window, **more: Any) -> "Served":
@@ -161,6 +169,7 @@ class WholeRun(Struct, frozen=True):
     troubled: bool = False  # turns failed, or the server stopped answering or restarted
     rates: str | None = None  # rates of an open loop without growth, as text
     missed: tuple[str, ...] = ()  # latency limits that the run missed: gates, SLO
+    turns: int | None = None  # that ended well
 
 
 class WindowEvidence(Struct, frozen=True):
@@ -186,6 +195,16 @@ class WindowEvidence(Struct, frozen=True):
         """Share of the scrapes with a known queue at which requests wait for capacity; 0 without any."""
         known = ~np.isnan(self.scrapes.capacity)
         return float(np.mean(self.scrapes.waits[known])) if known.any() else 0.0
+
+    @property
+    def queued(self) -> bool:
+        """True if requests wait at many scrapes, or, by the server's own times, for a large part of the time of a request."""
+        served, waiting = self.served, mean_of(self.scrapes.capacity) or 0.0
+        times_ms = np.array([served.queue_ms, served.prefill_ms, served.decode_ms], dtype=np.float64)
+        # Of requests that waited before the window, the scrapes show less (Little's law).
+        in_window = 1000 * waiting * self.length_s >= 0.5 * times_ms[0] * (served.finished or np.inf)
+        long = in_window and times_ms[0] >= LEAST_QUEUE_MS and times_ms[0] >= QUEUED_SHARE * times_ms.sum()
+        return self.waiting_share >= QUEUED_SHARE or bool(long)
 
     @property
     def waiting_known(self) -> bool:

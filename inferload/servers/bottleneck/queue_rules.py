@@ -12,6 +12,8 @@ from inferload.base.numbers import number, percent
 from inferload.servers.bottleneck.evidence import Floats, Served, WindowEvidence, mean_of
 from inferload.servers.bottleneck.finding import (
     HIGH_KV_USAGE,
+    LEAST_PREEMPTIONS,
+    LEAST_QUEUE_MS,
     MAX_PREEMPTION_RATIO,
     MIN_SHARE_FULL,
     QUEUED_SHARE,
@@ -22,47 +24,74 @@ from inferload.servers.bottleneck.finding import (
 def preemption(evidence: WindowEvidence) -> Finding | None:
     """Return the finding that requests are preempted and computed again."""
     preemptions, finished = evidence.served.preemptions, evidence.served.finished
-    if not preemptions or finished is None or preemptions / max(1, finished) <= MAX_PREEMPTION_RATIO:
+    if preemptions is None or finished is None or preemptions < LEAST_PREEMPTIONS:
+        return None
+    if preemptions / max(1, finished) <= MAX_PREEMPTION_RATIO:
         return None
     figures = f"{preemptions} preemptions, {finished} requests finished"
     return Finding("preemption-thrash", 5.0, (f"{figures}: preempted requests are recomputed",), figures=figures)
 
 
+class _Slots(Struct, frozen=True):
+    """Use of the sequence slots of each engine, or of all if the page has only sums, at the scrapes at which requests wait."""
+
+    slots: int
+    engines: int  # that have these slots together
+    running: float  # on average
+    full: float  # share of these scrapes with all in use
+    flickers: bool  # few are free: as many as between the end of a request and the next
+
+
+def _slots(evidence: WindowEvidence) -> _Slots | None:
+    """Return the use of the slots; None if it is unknown. Without max_num_seqs, the most requests that ran are the slots."""
+    queues = [queue for queue in evidence.scrapes.by_engine if queue.waits.any()]
+    engines = 1 if queues else evidence.setup.engines
+    queues = queues or [evidence.scrapes]  # without a queue of one of them, only the sum of the queues is known
+    running = np.concatenate([queue.running[queue.waits] for queue in queues])
+    running = running[~np.isnan(running)]
+    if not running.any():
+        return None
+    slots = engines * (evidence.setup.max_num_seqs or 0) or round(running.max())
+    full, free = float(np.mean(running >= slots)), float(np.mean(np.maximum(slots - running, 0)))
+    ended, step_s = evidence.served.finished or 0, (evidence.served.server_itl_ms or 0.0) / 1000  # about an ITL
+    per_step = ended / max(evidence.length_s, 1.0) * step_s / len(queues)
+    return _Slots(slots, engines, float(running.mean()), full, free <= min(0.5 * slots, 0.8) + 1.25 * per_step)
+
+
 def sequence_slots(evidence: WindowEvidence) -> Finding | None:
-    """Return the finding that requests wait because max_num_seqs requests run."""
-    if evidence.waiting_share < QUEUED_SHARE or preemption(evidence) is not None:
+    """Return the finding that requests wait because max_num_seqs requests run, in each engine that has a queue."""
+    use, usage = _slots(evidence), mean_of(evidence.scrapes.kv_usage[evidence.scrapes.waits])
+    if use is None or not evidence.queued or preemption(evidence) is not None:
         return None
-    usage = mean_of(evidence.scrapes.kv_usage[evidence.scrapes.waits])
-    share_full = _share_at_max_num_seqs(evidence)
-    if share_full is not None and evidence.setup.max_num_seqs is not None:
-        return _known_slots(evidence, evidence.setup.max_num_seqs * evidence.setup.engines, share_full, usage)
-    if usage is not None and usage >= HIGH_KV_USAGE:
-        return None
-    running = evidence.scrapes.running[evidence.scrapes.waits]
-    top = float(np.nanmax(running)) if len(running) and not np.isnan(running).all() else 0.0
-    if not top or float(np.mean(running >= top)) < MIN_SHARE_FULL or head_exceeds_free(evidence):
-        return None
-    sentences = (_queue(evidence), f"at most {top:.0f} requests ran, and this number in most scrapes", _usage(usage))
-    figures = f"{_running(evidence)} running, {_waiting(evidence)}"
-    return Finding("queue-bound", 3.0, sentences, probable=True, figures=figures)
-
-
-def _known_slots(evidence: WindowEvidence, slots: int, share_full: float, usage: float | None) -> Finding | None:
-    if share_full < 0.5:
-        return None
+    known, scarce = evidence.setup.max_num_seqs is not None, usage is not None and usage >= HIGH_KV_USAGE
+    blocks = scarce or head_exceeds_free(evidence)
+    # A number that varies is that of the slots only if it is known, or if the token budget is free.
+    flickers = use.flickers and not blocks and (known or _budget_is_used(evidence) is False)
     # vLLM checks max_num_seqs before it allocates blocks, so a full batch is the limit at any KV-cache usage.
-    certain = share_full >= MIN_SHARE_FULL and (usage is None or usage < HIGH_KV_USAGE) and evidence.setup.engines == 1
-    sentences = (
-        _queue(evidence),
-        f"in {percent(share_full)} of these all {slots} sequence slots (max-num-seqs) were in use",
-        _usage(usage),
+    full = use.full >= 0.5 if known else use.full >= MIN_SHARE_FULL and not blocks
+    if not (flickers or full):
+        return None
+    certain = known and use.full >= MIN_SHARE_FULL and not scarce and use.engines == 1
+    each = " per engine" if evidence.setup.engines > use.engines else ""
+    in_full = f"{percent(use.full, limit=MIN_SHARE_FULL)} of these"
+    in_use = f"at most {use.slots} requests ran{each}, and this number in {in_full}, {number(use.running)} on average"
+    figures = f"{number(use.running)} running{each}"
+    if known:
+        in_use = f"in {in_full} all {use.slots} sequence slots (max-num-seqs){each} were in use"
+        figures = f"{number(use.running)} of {use.slots} slots{each}"
+    return Finding(
+        "queue-bound",
+        4.0 if certain else 3.2 if known else 3.0,
+        (_queue(evidence), in_use, _usage(usage)),
+        probable=not certain,
+        figures=f"{figures}, {_waiting(evidence)}",
     )
-    figures = f"{_running(evidence)} of {slots} slots, {_waiting(evidence)}"
-    return Finding("queue-bound", 4.0 if certain else 3.2, sentences, probable=not certain, figures=figures)
 
 
 def _queue(evidence: WindowEvidence) -> str:
-    return f"requests waited in {percent(evidence.waiting_share)} of the scrapes"
+    waited, queue_ms = percent(evidence.waiting_share, limit=QUEUED_SHARE), evidence.served.queue_ms
+    mean = "" if queue_ms is None else f"; mean queue time is {number(queue_ms)} ms"
+    return f"requests waited in {waited} of the scrapes{mean}"
 
 
 def _running(evidence: WindowEvidence) -> str:
@@ -74,16 +103,9 @@ def _waiting(evidence: WindowEvidence) -> str:
     return f"{number(mean_of(evidence.scrapes.capacity))} waiting on average"
 
 
-def _share_at_max_num_seqs(evidence: WindowEvidence) -> float | None:
-    """Return the share of the queued scrapes with max_num_seqs requests running; None if unknown."""
-    if evidence.setup.max_num_seqs is None:
-        return None
-    running = evidence.scrapes.running[evidence.scrapes.waits]
-    return mean_of(np.where(np.isnan(running), np.nan, running >= evidence.setup.max_num_seqs * evidence.setup.engines))
-
-
 def _usage(usage: float | None) -> str:
-    return "KV-cache usage is not known" if usage is None else f"KV-cache usage was {percent(usage)} in these"
+    known = f"KV-cache usage was {percent(usage, limit=HIGH_KV_USAGE)} in these"
+    return "KV-cache usage is not known" if usage is None else known
 
 
 class _Heads(Struct, frozen=True):
@@ -169,15 +191,33 @@ def prefill(evidence: WindowEvidence) -> Finding | None:
     )
 
 
-def _queued_prefill(evidence: WindowEvidence) -> Finding | None:
-    if sequence_slots(evidence) is not None or kv_cache(evidence) is not None:
+def _budget_is_used(evidence: WindowEvidence) -> bool | None:
+    """Return False if the server's own times refute that the token budget limits; None if they do not tell.
+
+    Where it does, a request of each engine is in prefill while others wait: rate x prefill time (Little's law).
+    """
+    served = evidence.served
+    if served.queue_ms is not None and served.queue_ms < LEAST_QUEUE_MS:
+        return False
+    if served.prefill_ms is None or served.decode_ms is None or served.finished is None:
         return None
-    share_full, exceeds = _share_at_max_num_seqs(evidence), head_exceeds_free(evidence)
-    proven = share_full is not None and exceeds is not None  # neither slots nor blocks were missing
-    why = "with free sequence slots and KV cache" if proven else "without evidence for another cause"
-    sentences = (f"{_queue(evidence)}, {why}: the token budget of a step is the limit", *_computed(evidence.served))
+    in_prefill = served.finished / max(evidence.length_s, 1.0) * served.prefill_ms / 1000
+    return in_prefill >= 0.5 * evidence.waiting_share * evidence.setup.engines
+
+
+def _queued_prefill(evidence: WindowEvidence) -> Finding | None:
+    """Return the token budget as what is left over, if the server's own times support it."""
+    served, used = evidence.served, _budget_is_used(evidence)
+    if sequence_slots(evidence) is not None or kv_cache(evidence) is not None or used is False:
+        return None
+    free = evidence.setup.max_num_seqs is not None and _slots(evidence) and head_exceeds_free(evidence) is not None
+    if not free and not (used and (served.prefill_ms or 0.0) >= (served.decode_ms or 0.0)):
+        return None
+    times = f"mean prefill time is {number(served.prefill_ms)} ms, decode time {number(served.decode_ms)} ms"
+    why = "with free sequence slots and KV cache" if free else "and most of the time of the others is prefill"
+    sentences = (f"{_queue(evidence)}, {why}: the token budget of a step is the limit", times, *_computed(served))
     figures = f"{_running(evidence)} running, {_waiting(evidence)}, {why}"
-    return Finding("prefill-bound", 3.5 if proven else 2.4, sentences, probable=not proven, figures=figures)
+    return Finding("prefill-bound", 3.5 if free else 2.4, sentences, probable=not (free and used), figures=figures)
 
 
 def _computed(served: Served) -> tuple[str, ...]:

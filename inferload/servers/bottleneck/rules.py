@@ -6,12 +6,12 @@ import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
-from inferload.base.numbers import number, percent
+from inferload.base.numbers import apart, number, percent
 from inferload.figures.client_figures import LATE_CLIENT, LEAST_DELAY_MS
 from inferload.figures.rate_figures import HELD_EVENTS, joined_on_the_way
 from inferload.figures.turn_figures import ITL, TPOT
 from inferload.servers.bottleneck import queue_rules
-from inferload.servers.bottleneck.evidence import ItlByLoad, WindowEvidence
+from inferload.servers.bottleneck.evidence import ItlByLoad, WindowEvidence, mean_of
 from inferload.servers.bottleneck.finding import BUSY_CLIENT, QUEUED_SHARE, Finding
 
 KEPT_UP = "kept-up"
@@ -19,6 +19,8 @@ BETWEEN = ("stream-held", "network-bound", "before-server")  # causes between cl
 _LEAST_EXTRA_MS = 10.0  # of TTFT between client and server
 _BUSY_FRONT_END = 0.9  # of a core
 _BETWEEN_WEIGHT = 2.7
+_LEAST_HELD, _HELD_SHARE = 4, 0.1  # scrapes of a server that runs nothing while turns are in flight
+LEAST_TURNS = 10  # that ended well, for a server that kept up
 
 
 class CauseRule(Struct, frozen=True):
@@ -39,7 +41,7 @@ def _client(evidence: WindowEvidence) -> Finding | None:
     if delayed:
         sentences.append(f"client delay p99 is {number(delay)} ms, the typical gap of a stream {number(gap)} ms")
     if share is not None and share > BUSY_CLIENT:
-        sentences.append(f"the busiest client process used {percent(share)} of a core")
+        sentences.append(f"the busiest client process used {percent(share, limit=BUSY_CLIENT)} of a core")
     reasons = evidence.client.client_reasons
     sentences += [reason.text.partition(";")[0] for reason in reasons if reason.code != "client_delay" or not delayed]
     decisive = (
@@ -137,7 +139,7 @@ def _front_end(evidence: WindowEvidence) -> Finding | None:
 def _decode(evidence: WindowEvidence) -> Finding | None:
     served, slo = evidence.served, evidence.run.slo
     queue, prefill, decode = served.queue_ms, served.prefill_ms, served.decode_ms
-    if evidence.waiting_share >= QUEUED_SHARE or queue is None or prefill is None or decode is None:
+    if evidence.queued or queue is None or prefill is None or decode is None:
         return None
     whole = queue + prefill + decode
     computed, generated = served.computed_tok_per_s, served.generation_tok_per_s
@@ -151,7 +153,8 @@ def _decode(evidence: WindowEvidence) -> Finding | None:
         return None
     sentences = [f"few requests waited; decode is {percent(decode / whole)} of the request time"]
     if itl is not None:
-        sentences.append(f"the server's mean ITL is {number(itl)} ms" + (f", its limit {limit:g} ms" if over else ""))
+        beside = f"{apart(itl, limit)} ms, its limit {number(limit)}" if over and limit is not None else number(itl)
+        sentences.append(f"the server's mean ITL is {beside} ms")
     return Finding("decode-bound", 2.2 if over else 1.8, (*sentences, *rise), probable=unknown)
 
 
@@ -191,27 +194,50 @@ def _deferred(evidence: WindowEvidence) -> Finding | None:
     waiting = deferred + np.nansum(evidence.scrapes.capacity)
     if not waiting or deferred / waiting <= 0.2:
         return None
-    text = f"{percent(deferred / waiting)} of the waiting requests wait for something other than capacity"
+    text = f"{percent(deferred / waiting, limit=0.2)} of the waiting requests wait for something other than capacity"
     return Finding("deferred", 3.0, (text,))
 
 
 def _unbalanced(evidence: WindowEvidence) -> Finding | None:
-    spread, waiting = evidence.served.engines_kv_spread, evidence.served.engines_waiting
-    alone = len(waiting) > 1 and max(waiting) > 0.5 and sorted(waiting)[-2] < 0.05
-    if (spread is None or spread <= 0.3) and not alone:
+    """Return the finding that some engines have more to do than others: the cause of a queue that others could serve."""
+    spread = evidence.served.engines_kv_spread
+    waiting = np.array([mean_of(engine.capacity) for engine in evidence.scrapes.by_engine], dtype=np.float64)
+    queued, idle = int(np.sum(waiting > 0.5)), int(np.sum(waiting < 0.05))
+    sentences = [f"{queued} of {len(waiting)} engines have a queue, {idle} none"] if queued and idle else []
+    first = sentences or (evidence.queued and queue_rules.sequence_slots(evidence) is None)
+    if spread is not None and (sentences or spread > 0.3):
+        sentences = [*sentences, f"KV-cache usage differs by {percent(spread, limit=0.3)} between engines"]
+    return Finding("engines-unbalanced", 4.2 if first else 2.6, tuple(sentences)) if sentences else None
+
+
+def paused(evidence: WindowEvidence) -> Finding | None:
+    """Return the finding that the server runs nothing although turns are in flight; vLLM may still publish some as waiting."""
+    scrapes = evidence.scrapes
+    if scrapes.in_flight is None or not evidence.client.attributed:
         return None
-    sentences = [] if spread is None else [f"KV-cache usage differs by {percent(spread)} between engines"]
-    return Finding("engines-unbalanced", 2.6, (*sentences, *(["only one engine has a queue"] if alone else [])))
+    asleep = np.zeros(len(scrapes.in_flight), dtype=bool) if scrapes.asleep is None else scrapes.asleep
+    held = (scrapes.in_flight > 0) & ((scrapes.running == 0) & (np.nan_to_num(scrapes.deferred) == 0) | asleep)
+    if np.count_nonzero(held) < _LEAST_HELD or np.mean(held) < _HELD_SHARE:
+        return None
+    certain = (held & asleep).any()
+    if not certain and _before_server(evidence) is not None:  # the server has nothing to do because they wait before it
+        return None
+    waited = f"{number(mean_of(scrapes.in_flight[held]))} turns waited for output, and no request ran"
+    figures = f"in {percent(float(np.mean(held)), limit=_HELD_SHARE)} of the scrapes {waited}"
+    sentences = (figures, "its sleep state is not awake") if certain else (figures,)
+    return Finding("paused", 5.5, sentences, probable=not certain, figures=figures)
 
 
 def _kept_up(evidence: WindowEvidence) -> Finding | None:
     """Return the headroom of a server that kept up."""
     run = evidence.run
-    if run.troubled or evidence.waiting_share >= QUEUED_SHARE or (run.rates is None and not evidence.waiting_known):
+    few = run.turns is not None and run.turns < LEAST_TURNS
+    if run.troubled or few or evidence.queued or (run.rates is None and not evidence.waiting_known):
         return None
     sentences = [] if run.rates is None else [run.rates]
     if evidence.waiting_known:
-        sentences.append(f"requests waited for capacity in {percent(evidence.waiting_share)} of the scrapes")
+        waited = percent(evidence.waiting_share, limit=QUEUED_SHARE)
+        sentences.append(f"requests waited for capacity in {waited} of the scrapes")
     if run.missed:
         sentences.append(f"latencies miss their limit although few requests waited: {', '.join(run.missed)}")
     headroom = _headroom(evidence)
@@ -225,12 +251,15 @@ def _kept_up(evidence: WindowEvidence) -> Finding | None:
 
 
 def _headroom(evidence: WindowEvidence) -> list[str]:
-    running, usage = (values[~np.isnan(values)] for values in (evidence.scrapes.running, evidence.scrapes.kv_usage))
+    queues = evidence.scrapes.by_engine or (evidence.scrapes,)
+    fullest = max(queues, key=lambda queue: np.nanmax(queue.running, initial=0.0))
+    running, usage = (values[~np.isnan(values)] for values in (fullest.running, evidence.scrapes.kv_usage))
     cap, sentences = evidence.setup.max_num_seqs, []
     if len(running) and cap is not None:
-        slots = cap * evidence.setup.engines
+        slots = cap * (1 if evidence.scrapes.by_engine else evidence.setup.engines)
+        of = " of the fullest engine" if len(queues) > 1 else ""
         sentences.append(
-            f"at most {running.max():.0f} of {slots} sequence slots were in use ({percent(running.max() / slots)}), "
+            f"at most {running.max():.0f} of {slots} sequence slots{of} were in use ({percent(running.max() / slots)}), "
             f"{number(running.mean())} on average"
         )
     elif len(running):
@@ -286,17 +315,28 @@ RULES: tuple[CauseRule, ...] = (
         _before_server,
     ),
     CauseRule(
+        "paused",
+        "The server runs nothing",
+        f"at {percent(_HELD_SHARE)} of the scrapes or more, turns have waited for output for a second while no request runs, or "
+        "while the sleep state is not awake",
+        "paused, asleep, or requests that do not reach it; without a sleep state probable, and not stated if requests wait before "
+        "the server; needs the turns of this server",
+        paused,
+    ),
+    CauseRule(
         "preemption-thrash",
         "Preemption",
-        "preemptions / finished requests above 0.05",
+        "10 preemptions or more, and above 5 % of the finished requests",
         "the counter increases at the next token of the preempted request; recomputed tokens are not counted",
         queue_rules.preemption,
     ),
     CauseRule(
         "queue-bound",
         "max-num-seqs reached",
-        "requests wait for capacity, max-num-seqs requests run in 80 % of these scrapes, KV-cache usage below 85 %, no preemptions",
-        "probable if max-num-seqs is unknown: the number of running requests is then constant",
+        "requests wait for capacity (20 % of the scrapes, or of their time and 10 ms), then max-num-seqs requests run in each "
+        "engine with a queue, or as many less as end in a step; no preemptions",
+        "probable if they run at fewer than 80 % of these scrapes, at a KV-cache usage from 85 % on, and if max-num-seqs is "
+        "unknown: the number of running requests is then constant",
         queue_rules.sequence_slots,
     ),
     CauseRule(
@@ -311,9 +351,9 @@ RULES: tuple[CauseRule, ...] = (
     CauseRule(
         "prefill-bound",
         "Prefill",
-        "requests wait with free sequence slots and blocks, so the token budget limits; or few wait and most of the request time "
-        "is prefill",
-        "the mix of a step is visible with --enable-logging-iteration-details only",
+        "requests wait with free sequence slots and blocks, so the token budget limits, and by the server's own times at least "
+        "half a request is in prefill per engine; or most of the request time is prefill",
+        "without the server's times probable, and with unknown slots or blocks only if prefill takes longer than decode",
         queue_rules.prefill,
     ),
     CauseRule(
@@ -349,8 +389,8 @@ RULES: tuple[CauseRule, ...] = (
     CauseRule(
         "engines-unbalanced",
         "Unbalanced engines",
-        "KV-cache usage differs by more than 30 points between engines, or only one has a queue",
-        "needs the engine label",
+        "KV-cache usage differs by more than 30 points between engines, or one has a queue and another none",
+        "needs the engine label; secondary if all slots of the engines with a queue are in use and none is idle",
         _unbalanced,
     ),
     CauseRule(
@@ -363,8 +403,8 @@ RULES: tuple[CauseRule, ...] = (
     CauseRule(
         KEPT_UP,
         "The server kept up",
-        "no other rule holds, requests wait in less than 20 % of the scrapes, no turn failed, and in an open loop the number of "
-        "turns in flight did not grow",
+        f"no other rule holds, requests wait in less than {percent(QUEUED_SHARE)} of the scrapes and of their time, {LEAST_TURNS} "
+        "turns or more ended well, none failed but refused ones, and in an open loop the number of turns in flight did not grow",
         "headroom is given only if max-num-seqs and the gauges are known; latencies can miss their limits, which are then named",
         _kept_up,
     ),

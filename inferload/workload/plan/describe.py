@@ -261,15 +261,14 @@ def _measured_s(scenario: Scenario, load: loads.PlannedLoad) -> float:
 
 def _in_all(load: loads.PlannedLoad) -> list[str]:
     """Return a line with the totals of the measure phase."""
-    sent = [turn for session in load.sessions for turn in session.sent]
-    if not load.session_count or not load.turn_count or not sent:
+    if not load.session_count or not load.turn_count:
         return []
     sums = {
-        "turns": len(sent),
-        "input tokens": sum(turn.input_tokens or 0 for turn in sent),
-        "output tokens": sum(turn.ask.output_tokens or 0 for turn in sent),
+        "turns": load.turn_count,
+        "input tokens": sum(count * (turn.input_tokens or 0) for turn, count in load.measured),
+        "output tokens": sum(count * (turn.ask.output_tokens or 0) for turn, count in load.measured),
     }
-    totals = [f"{number(round(total * load.turn_count / len(sent)))} {unit}" for unit, total in sums.items() if total]
+    totals = [f"{number(round(total))} {unit}" for unit, total in sums.items() if total]
     return [f"in the measure phase about {plural(round(load.session_count), 'session')}, {', '.join(totals)}"]
 
 

@@ -3,7 +3,8 @@
 The plan assumes one worker, no failed turns, and answers that take no time; users of a closed loop take their sessions in order.
 """
 
-from collections.abc import Iterator
+from bisect import bisect_left
+from collections.abc import Callable, Iterator
 from itertools import islice, takewhile
 from math import inf
 
@@ -39,15 +40,20 @@ class PlannedSession(Struct, frozen=True):
 
 
 class PlannedLoad(Struct, frozen=True):
-    """Sessions of a run. `session_count`, `turn_count`: about those of the measure phase.
+    """Sessions of a run. `session_count`, `turn_count`: about those that start in the measure phase.
 
-    None: not known before the run, or the run has no end. `whole`: all sessions are drawn.
+    None: not known before the run, or the run has no end. `whole`: all sessions are drawn. `measured`: the turns of the drawn
+    sessions, each with the number of turns in the measure phase that it stands for.
     """
 
     sessions: tuple[PlannedSession, ...]  # drawn ones
     whole: bool
     session_count: float | None = None
-    turn_count: float | None = None
+    measured: tuple[tuple[PlannedTurn, float], ...] = ()
+
+    @property
+    def turn_count(self) -> float | None:
+        return None if self.session_count is None else sum(count for _, count in self.measured)
 
 
 def planned_load(scenario: Scenario, source: Sessions, sample: SampleSize) -> PlannedLoad:
@@ -55,17 +61,26 @@ def planned_load(scenario: Scenario, source: Sessions, sample: SampleSize) -> Pl
     phases = scenario.phases
     start_s, end_s = _window(scenario)
     sessions, whole = _drawn(scenario, source, sample)
-    turns = sum(len(session.sent) for session in sessions)
     unknown = not source.repeatable and any(not session.turns for session in sessions)
-    if unknown and (phases.turns is not None or not turns):
+    if unknown and (phases.turns is not None or not any(session.sent for session in sessions)):
         return PlannedLoad(sessions, whole)
-    per_session = turns / len(sessions) if sessions else 0.0
-    measured = sum(session.arrives_s >= start_s for session in sessions)
-    by_turns = phases.turns / per_session if phases.turns is not None and per_session else None
-    limits = (measured,) if whole else (_started(scenario, source, start_s, end_s), phases.sessions, by_turns)
-    count = min((limit for limit in limits if limit is not None), default=None)
-    turn_count = None if count is None else min(count * per_session, phases.turns or inf)
-    return PlannedLoad(sessions, whole, count, turn_count)
+    if whole:
+        count: float | None = sum(session.arrives_s >= start_s for session in sessions)
+        measured = [(turn, 1.0) for one in sessions for turn in one.sent if one.arrives_s + turn.at_s >= start_s]
+    else:
+        planned = [turn for session in sessions for turn in session.turns]
+        started = _starts(scenario, source, end_s)
+        in_time = started(start_s, end_s)
+        by_turns = phases.turns * len(sessions) / len(planned) if phases.turns is not None and planned else None
+        count = min((limit for limit in (in_time, phases.sessions, by_turns) if limit is not None), default=None)
+        if count is not None and count == in_time:
+            spans = ((turn, max(0.0, start_s - turn.at_s), max(0.0, end_s - turn.at_s)) for turn in planned)
+            measured = [(turn, (started(low, high) or 0.0) / len(sessions)) for turn, low, high in spans]
+        else:
+            measured = [(turn, (count or 0.0) / len(sessions)) for turn in planned]
+    total = sum(each for _, each in measured)
+    scale = min(1.0, phases.turns / total) if phases.turns is not None and total else 1.0
+    return PlannedLoad(sessions, whole, count, tuple((turn, scale * each) for turn, each in measured))
 
 
 def _window(scenario: Scenario) -> tuple[float, float]:
@@ -102,11 +117,12 @@ def _drawn(scenario: Scenario, source: Sessions, sample: SampleSize) -> tuple[tu
     return tuple(sessions), True
 
 
-def _started(scenario: Scenario, source: Sessions, start_s: float, end_s: float) -> float | None:
-    """Return the number of sessions that an open loop starts in a window; None: without end, or a closed loop."""
+def _starts(scenario: Scenario, source: Sessions, end_s: float) -> Callable[[float, float], float | None]:
+    """Return a function for the number of sessions that an open loop starts between two times; None: without end, a closed loop."""
     if scenario.arrivals.own_end is not None:
-        return sum(arrival.due_s >= start_s for arrival in _arrivals(scenario, source, end_s))
-    return None if end_s == inf else expected_sessions(scenario, start_s, end_s)
+        due_s = [arrival.due_s for arrival in _arrivals(scenario, source, end_s)]
+        return lambda low, high: bisect_left(due_s, high) - bisect_left(due_s, low)
+    return lambda low, high: None if high == inf else expected_sessions(scenario, low, high)
 
 
 def planned_end_s(scenario: Scenario, source: Sessions, sample: SampleSize) -> float | None:

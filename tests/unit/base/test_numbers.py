@@ -80,3 +80,13 @@ def test_an_exact_number_has_all_its_digits(whole: int, millionths: int) -> None
     assert float(text) == pytest.approx(whole + millionths / 1e6, abs=2e-6)
     assert text.partition(".")[0] == str(whole)
     assert not set(text) - set("0123456789.")
+
+
+@given(st.floats(0.0, 1.0), st.sampled_from([0.05, 0.2, 0.8, 0.85]))
+def test_a_share_is_printed_on_its_side_of_the_limit(share: float, limit: float) -> None:
+    for near in (share, limit + (share - 0.5) / 1000, limit + (share - 0.5) / 1e6):
+        printed = percent(near, limit=limit).removeprefix("under ").removeprefix("over ").removesuffix(" %")
+        shown = float(printed) / 100
+        assert (shown > limit, shown < limit) == (near > limit, near < limit) or shown == pytest.approx(
+            limit, abs=1e-15
+        )

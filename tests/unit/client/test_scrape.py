@@ -176,6 +176,8 @@ def test_relevant_metrics_are_stored_and_a_last_scrape_is_made_at_the_end(
     assert all(line["up"] and line["target"] == url for line in lines)
     figures = {
         names.RUNNING: 7,
+        f"{names.RUNNING}@0": 3,
+        f"{names.RUNNING}@1": 4,
         names.KV_CACHE_USAGE: 0.75,
         names.GENERATION_TOKENS: 1,
         names.PROCESS_CPU: 1.5,

@@ -7,6 +7,8 @@ import pytest
 from inferload.figures import metric_names as names
 from inferload.run.live.bottleneck import ClientFigures, LiveDiagnosis
 from inferload.servers.bottleneck.history import WINDOW_S as WINDOW
+from inferload.servers.exposition import parse
+from inferload.servers.scraper import readings
 
 WINDOW_S = round(WINDOW)
 CALM = ClientFigures()
@@ -65,7 +67,7 @@ def test_rates_are_over_the_time_between_the_scrapes_that_were_answered() -> Non
         diagnosis.add(100.0 + second, IDLE | {names.GENERATION_TOKENS: 50.0 * second}, CALM)
         diagnosis.add(101.0 + second, {}, CALM)  # no answer
     diagnosis.add(100.0 + WINDOW_S, IDLE | {names.GENERATION_TOKENS: 50.0 * WINDOW_S}, CALM)
-    answered = [number for number, scrape in enumerate(diagnosis._scrapes) if scrape[1]]
+    answered = [number for number, scrape in enumerate(diagnosis._scrapes) if names.WAITING in scrape[1]]
     assert diagnosis._evidence(answered, CALM).served.generation_tok_per_s == pytest.approx(50.0)
 
 
@@ -84,7 +86,7 @@ def test_without_waiting_requests_or_fresh_scrapes_there_is_no_bottleneck() -> N
 @pytest.mark.parametrize(
     ("gauges", "max_num_seqs", "code", "probable"),
     [
-        (QUEUED | CACHE | {names.KV_CACHE_USAGE: 0.3}, 64, "prefill-bound", False),
+        (QUEUED | CACHE | {names.KV_CACHE_USAGE: 0.3}, 64, "prefill-bound", True),  # without the server's times
         (QUEUED | CACHE | {names.KV_CACHE_USAGE: 0.3}, 5, "queue-bound", False),
         (QUEUED | CACHE | {names.KV_CACHE_USAGE: 0.3}, None, "queue-bound", True),
         (QUEUED | CACHE | {names.KV_CACHE_USAGE: 0.8}, 5, "queue-bound", False),
@@ -158,6 +160,32 @@ def test_a_server_keeps_up_only_without_failures_gaps_and_restarts_in_the_window
     silent = later.count(None)
     assert WINDOW_S - 1 <= silent <= WINDOW_S
     assert later == [None] * silent + ["kept-up"] * (2 * WINDOW_S - silent)
+
+
+@pytest.mark.parametrize(
+    ("running", "waiting", "in_flight", "code"),
+    [(0, 0, 3, "paused"), (0, 2, 3, "paused"), (0, 0, 0, "kept-up"), (1, 0, 3, "kept-up")],
+)
+def test_a_server_that_runs_nothing_while_turns_are_in_flight_has_not_kept_up(
+    running: int, waiting: int, in_flight: int, code: str
+) -> None:
+    # vLLM publishes requests that waited when it was paused. One that runs can be a long prefill.
+    client, gauges = ClientFigures(ended=20, in_flight=in_flight), {names.RUNNING: running, names.WAITING: waiting}
+    assert state_after(gauges | {names.GENERATION_TOKENS: 900.0}, client)["code"] == code
+    assert state_after(gauges, client)["code"] != "paused"  # without its counter, tokens may be on their way
+
+
+def test_a_few_turns_do_not_show_that_a_server_keeps_up() -> None:
+    diagnosis = LiveDiagnosis()
+    for second in range(WINDOW_S):
+        diagnosis.add(float(second), IDLE, ClientFigures(ended=9))
+    assert diagnosis.state() is None
+
+
+def test_the_engines_of_a_page_are_judged_each() -> None:
+    values = ((names.RUNNING, (8, 0)), (names.WAITING, (9, 0)), (names.KV_CACHE_USAGE, (0.3, 0)))
+    page = "".join(f'{name}{{engine="0"}} {first}\n{name}{{engine="1"}} {second}\n' for name, (first, second) in values)
+    assert state_after(readings(parse(page)), max_num_seqs=8)["code"] == "engines-unbalanced"
 
 
 def test_a_page_without_finished_requests_is_no_restart() -> None:

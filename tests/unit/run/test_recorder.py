@@ -286,7 +286,7 @@ def test_no_server_keeps_up_while_turns_fail() -> None:
     recorder = LiveRecorder(Recorder())
     failed = turn(failure=Failure.HTTP_5XX, status=500, first_ns=None, last_ns=None, output_tokens=None)
     for second in range(10):
-        recorder.reports.add(second + 0.5, delta_of([failed if second == 9 else turn()]), HealthSet())
+        recorder.reports.add(second + 0.5, delta_of([failed] if second == 9 else [turn()] * 3), HealthSet())
         instant = Instant(0, 0, second * S, {"a": line(second * S, running=1, waiting=0)})
         recorder.close_second(second + 1.0, instant)
         assert [state["code"] for state in recorder.bottlenecks()] == (["kept-up"] if 4 <= second < 9 else [])
@@ -321,7 +321,7 @@ def test_several_servers_behind_one_address_have_a_line_and_no_figures() -> None
         state = {} if second < 6 else {"replicas": 2}
         figures = {"running": 1, "waiting": 0, "preemptions": second} if second < 6 else {}
         scrapes = {"a": {**line(second * S, **figures), **state}, "b": line(second * S, running=2, waiting=0)}
-        recorder.reports.add(second + 0.5, delta_of([turn()]), HealthSet())
+        recorder.reports.add(second + 0.5, delta_of([turn()] * 3), HealthSet())
         recorder.close_second(second + 1.0, Instant(0, 0, second * S, scrapes))
         assert [state["target"] for state in recorder.bottlenecks()] == [["a", "b"], ["b"]][second >= 6][
             : 2 * (second >= 4)

@@ -31,7 +31,7 @@ def causes(waiting: np.ndarray, end_s: float | None = None) -> list[Span]:
 
     def cause(low: float, high: float, _until: float) -> Finding | None:
         inside = (scrapes.at_s >= low) & (scrapes.at_s < high)
-        window = Scrapes(*(getattr(scrapes, name)[inside] for name in Scrapes.__struct_fields__))
+        window = Scrapes(*(getattr(scrapes, name)[inside] for name in Scrapes.__struct_fields__[:6]))
         return judge(window_evidence(window, WINDOW_S, max_num_seqs=CAP)).primary
 
     return spans_of(cause, scrapes, len(waiting) if end_s is None else end_s, 5.0)
