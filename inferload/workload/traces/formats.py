@@ -1,16 +1,28 @@
 """Formats of traces, by their names in a scenario."""
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
+from typing import Any
 
 from msgspec import Struct
-from msgspec.structs import replace
 
 from inferload.workload.traces.otel import otel
-from inferload.workload.traces.requests import TableColumns, azure, bailian, burstgpt, mooncake, own, table
+from inferload.workload.traces.otel import unused as unused_attributes
+from inferload.workload.traces.requests import (
+    AZURE,
+    BURSTGPT,
+    TableColumns,
+    azure,
+    bailian,
+    burstgpt,
+    mooncake,
+    own,
+    table,
+)
+from inferload.workload.traces.tracelab import KEYS as TRACELAB_KEYS
 from inferload.workload.traces.tracelab import tracelab
-from inferload.workload.traces.turn import Parser, RecordedTurn
+from inferload.workload.traces.turn import Parser, RecordedTurn, beyond
 from inferload.workload.traces.weka import Placed, WekaSession, in_words, observed, place, weka, weka_whole
 
 
@@ -25,42 +37,66 @@ class Nested(Struct, frozen=True):
 
 
 class Format(Struct, frozen=True):
-    """Properties of a format: its parser, for a table the function that returns the parser for a header, or `nested`."""
+    """Properties of a format: the parser of its records, or `nested`.
+
+    `unused`: yields the keys of a record that may change the load and are not used.
+    """
 
     name: str
     parser: Parser | None = None
-    with_header: Callable[[str], Parser] | None = None
+    unused: Callable[[Any], Iterable[str]] = lambda _record: ()
+    columns: tuple[str, ...] | None = None  # of a table: those that it must have; None: JSON
+    lists: bool = False  # a record need not be an object
     nested: Nested | None = None
     ordered: bool = True  # lines are sorted by time
-    sessions: bool = False  # turns may belong to sessions
     timed: bool = True  # sessions have start times
     published: bool = True  # checked against lines of a published file
 
 
+def of_table(columns: TableColumns) -> Format:
+    """Return the format of a table with these columns."""
+    return Format("csv", partial(table, columns), beyond(columns.used), columns.used, ordered=False)
+
+
+_OF_AZURE, _OF_BURSTGPT = (
+    beyond((*AZURE, "NumImages")),
+    beyond((*BURSTGPT, "Session ID", "Elapsed time", "Total tokens", "Log Type")),
+)
 FORMATS: Mapping[str, Format] = {
     trace_format.name: trace_format
     for trace_format in (
-        Format("mooncake", mooncake),
-        Format("bailian", bailian, sessions=True),
-        Format("azure-2023", with_header=azure),
-        Format("azure-2024", with_header=azure),
-        Format("burstgpt-1", with_header=burstgpt),
-        Format("burstgpt-2", with_header=burstgpt, sessions=True),
+        Format(
+            "mooncake",
+            mooncake,
+            beyond(
+                "timestamp created_time input_length input_tokens output_length output_tokens hash_ids session_id delay delay_ms "
+                "type request_id"
+            ),
+        ),
+        Format(
+            "bailian",
+            bailian,
+            beyond("timestamp input_length output_length hash_ids chat_id parent_chat_id turn"),
+        ),
+        Format("azure-2023", azure, _OF_AZURE, AZURE),
+        Format("azure-2024", azure, _OF_AZURE, AZURE),
+        Format("azure-2025", azure, _OF_AZURE, AZURE, published=False),
+        Format("burstgpt-1", burstgpt, _OF_BURSTGPT, BURSTGPT),
+        Format("burstgpt-2", burstgpt, _OF_BURSTGPT, BURSTGPT),
         Format(
             "weka",
             nested=Nested(weka, place, observed, in_words, weka_whole),
             ordered=False,
-            sessions=True,
             timed=False,
         ),
-        Format("tracelab", tracelab, ordered=False, sessions=True),
-        Format("otel", otel, ordered=False, sessions=True, published=False),
-        Format("jsonl", own, sessions=True),
-        Format("csv", with_header=partial(table, TableColumns()), ordered=False, sessions=True),
+        Format(
+            "tracelab",
+            tracelab,
+            beyond(TRACELAB_KEYS),
+            ordered=False,
+        ),
+        Format("otel", otel, unused_attributes, lists=True, ordered=False, published=False),
+        Format("jsonl", own),
+        of_table(TableColumns()),
     )
 }
-
-
-def of_table(columns: TableColumns) -> Format:
-    """Return the format of a table with these columns."""
-    return replace(FORMATS["csv"], with_header=partial(table, columns))
