@@ -53,10 +53,10 @@ class DocumentError(ValueError):
 
 def parse(document: Any, sampler: Sampler, columns: Columns) -> RecordedConversation | Skip:
     """Return the conversation of a document, or the reason to leave it out. DocumentError for missing or invalid keys."""
-    document = _keyed(document, columns)
+    dropped: Counter[str] = Counter()
+    document = _keyed(document, columns, dropped)
     if not isinstance(document, Mapping):
         return "not a conversation"
-    dropped: Counter[str] = Counter()
     messages = _messages(document, columns, dropped, any_role=sampler == "first_two")
     if not any(text.strip() for _role, text in messages):
         return "empty"
@@ -66,13 +66,16 @@ def parse(document: Any, sampler: Sampler, columns: Columns) -> RecordedConversa
     conversation = questions or _SAMPLERS[sampler](messages, dropped)
     if isinstance(conversation, str):
         return conversation
-    output_tokens = _whole_number(document, columns.output_tokens)
-    turns = conversation.turns
-    if output_tokens is not None:
-        turns = (*turns[:-1], replace(turns[-1], output_tokens=output_tokens))
+    lengths = _value(document, columns.output_tokens)
+    turns = list(conversation.turns)
+    known = lengths if isinstance(lengths, list) else [None] * (len(turns) - 1) + [lengths]
+    if len(known) < len(turns):
+        raise DocumentError(f"{columns.output_tokens} has {len(known)} lengths for {len(turns)} turns")
+    for number, (turn, length) in enumerate(zip(turns, known[-len(turns) :], strict=True)):
+        turns[number] = replace(turn, output_tokens=_whole_number(columns.output_tokens, length) or turn.output_tokens)
     session = _value(document, columns.session_id)
     return RecordedConversation(
-        turns,
+        tuple(turns),
         (*lead, *conversation.lead),
         _tools(document, columns),
         None if session in (None, "") else str(session),
@@ -84,8 +87,12 @@ def _messages(
     document: Mapping[str, Any], columns: Columns, dropped: Counter[str], *, any_role: bool
 ) -> list[RoleText]:
     """Return all text messages of a document in order, and count the others. `any_role`: unknown roles count as user."""
-    for key in (columns.messages, "conversations", "conversation"):
+    for key in (columns.messages, *_CONVERSATIONS):
         if (listed := _listed(_value(document, key), in_cell=True)) is not None:
+            if listed and all(map(_are_turns, listed)):  # as in SGLang's agentic traces
+                raise DocumentError(
+                    f"{key} has several conversations; write each as a line, such as by jq -c '.{key}[]'"
+                )
             if _are_texts(listed):  # as in UltraChat
                 return [(("user", "assistant")[number % 2], text) for number, text in enumerate(listed)]
             return [message for item in listed if (message := _message(item, dropped, any_role)) is not None]
@@ -118,23 +125,89 @@ def _questions(document: Mapping[str, Any], columns: Columns) -> RecordedConvers
     )
 
 
-# Bodies of requests in files of a batch API: OpenAI's and Anthropic's.
-_BODIES = ("body", "params")
+# Bodies of requests in files of a batch API: OpenAI's and Anthropic's; of AIPerf's traces.
+_BODIES = ("body", "params", "payload")
+# Keys of a record, its body or its turns that change the load and are not sent.
+_CHANGES_LOAD = (
+    "delay timestamp image images audio audios video videos extra model temperature top_p top_k min_p stop stop_sequences n seed "
+    "frequency_penalty presence_penalty logprobs response_format tool_choice thinking reasoning reasoning_effort priority"
+)
+_NOT_SENT = frozenset(_CHANGES_LOAD.split())
+# Names of other tools for a record's prompt and planned length (AIPerf 0.13).
+_PROMPTS, _LENGTHS = ("text", "text_input"), ("output_length",)
+_CONVERSATIONS = ("conversations", "conversation")
+_UNNAMED = Columns()
+
+
+def _are_turns(value: Any) -> bool:
+    """Return whether a value is a list of turns: with a text, or with new messages."""
+    keys = {"text", "texts", "messages"}
+    return (
+        bool(value)
+        and isinstance(value, list)
+        and all(isinstance(turn, Mapping) and keys & turn.keys() for turn in value)
+    )
+
+
 # Limits of an answer in a body: its planned length, as no answer is recorded.
 _LIMITS = ("max_completion_tokens", "max_tokens", "max_output_tokens")
 
 
-def _keyed(document: Any, columns: Columns) -> Any:
-    """Return a document with keys: a text is a prompt, a list the messages; a line of a batch is the body of its request."""
+def _count_not_sent(document: Mapping[str, Any], dropped: Counter[str]) -> None:
+    values = {key: document[key] for key in sorted(_NOT_SENT & document.keys())}
+    values.pop("delay") if not values.get("delay", 1) else None
+    dropped.update(f"`{key}`" for key, value in values.items() if value not in (None, "", [], {}))
+
+
+def _of_turns(document: Mapping[str, Any], columns: Columns, dropped: Counter[str]) -> Mapping[str, Any]:
+    """Return a document of AIPerf's or SGLang's turns as one with a list of questions, each with its planned length."""
+    said: list[tuple[bool, str, Any]] = []  # whether it is of the system, text, planned length of the answer
+    for turn in document["turns"]:
+        _count_not_sent(turn, dropped)
+        if text := _turn_text(turn, dropped).strip():
+            length = next((turn[name] for name in _LENGTHS if name in turn), None)
+            said.append((turn.get("role") == "system", text, length))
+        else:
+            dropped["turns without text"] += 1
+    first = [*(of_system for of_system, _, _ in said), False].index(False)
+    _, texts, lengths = zip(*said[first:], strict=True) if said[first:] else ((), (), ())
+    named = {columns.prompt: list(texts), columns.output_tokens: list(lengths)}
+    return {**document, **named} | ({columns.system: "\n".join(text for _, text, _ in said[:first])} if first else {})
+
+
+def _turn_text(turn: Mapping[str, Any], dropped: Counter[str]) -> str:
+    if isinstance(turn.get("messages"), list):  # new messages of an SGLang turn, without answers
+        return "\n".join([said[1] for item in turn["messages"] if (said := _message(item, dropped, any_role=True))])
+    parts = turn.get("texts") or [turn.get("text")]
+    listed = [part.get("contents") or () if isinstance(part, Mapping) else (part,) for part in parts]
+    return "\n".join(text for each in listed for text in each if isinstance(text, str))
+
+
+def _keyed(document: Any, columns: Columns, dropped: Counter[str]) -> Any:
+    """Return a document with keys: a text is a prompt, a list the messages or turns; a line of a batch is its request's body."""
     if isinstance(document, str):
         return {columns.prompt: document}
     if isinstance(document, list) and (_are_texts(document) or (document and all(map(is_message, document)))):
         return {columns.messages: document}
+    if _are_turns(document):
+        document = {"turns": document}
     if not isinstance(document, Mapping):
         return document
+    _count_not_sent(document, dropped)
+    known = any(_value(document, key) is not None for key in (columns.prompt, columns.messages, *_CONVERSATIONS))
+    if not known and _are_turns(turns := document.get("turns")):
+        return _of_turns(document, columns, dropped)
+    if not known and columns.prompt == _UNNAMED.prompt:
+        texts = (
+            turns if _are_texts(turns or ()) else next((document[key] for key in _PROMPTS if document.get(key)), None)
+        )
+        document = document if texts is None else {**document, columns.prompt: texts}
+    if (length := next((document[key] for key in _LENGTHS if document.get(key) is not None), None)) is not None:
+        document = {columns.output_tokens: length, **document}
     body = next((document[key] for key in _BODIES if isinstance(document.get(key), Mapping)), None)
     if body is None or any(_value(document, key) is not None for key in (columns.prompt, columns.messages)):
         return document
+    _count_not_sent(body, dropped)
     limit = next((body[key] for key in _LIMITS if body.get(key) is not None), None)
     said = body.get("messages", body.get("input"))
     system = body.get("system", body.get("instructions"))
@@ -282,8 +355,7 @@ def _text(document: Mapping[str, Any], key: str) -> str | None:
     return value if isinstance(value, str) and value.strip() else None
 
 
-def _whole_number(document: Mapping[str, Any], key: str) -> int | None:
-    value = _value(document, key)
+def _whole_number(key: str, value: Any) -> int | None:
     if value is None or value == "":
         return None
     try:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from inferload.scenario.schema.sources import Columns, Csv, JsonLines
 from inferload.workload.sources.loaders import JSON_VALUES, TABLE, FileReader
-from inferload.workload.sources.parsing import Exchange, RecordedConversation, parse
+from inferload.workload.sources.parsing import DocumentError, Exchange, RecordedConversation, parse
 
 UNNAMED = Columns()
 
@@ -208,3 +208,43 @@ def test_a_key_with_a_point_comes_before_a_path() -> None:
     found = parse(document, "conversation", Columns(prompt="a.b"))
     assert isinstance(found, RecordedConversation)
     assert found.turns[0].question == "key"
+
+
+@given(talk=talks, system=st.none() | words, length=st.none() | st.integers(1, 99), form=st.integers(0, 3))
+def test_turns_of_other_clients_are_questions_with_their_lengths(
+    talk: list[tuple[str, str]], system: str | None, length: int | None, form: int
+) -> None:
+    def turn(text: str, **more: object) -> dict[str, Any]:
+        shapes: list[dict[str, Any]] = [
+            {"text": text},
+            {"texts": [text]},
+            {"texts": [{"name": "t", "contents": [text]}]},
+            {"messages": [{"role": "user", "content": text}], "prompt_tokens": 9},
+        ]
+        return shapes[form] | more
+
+    lengths = {} if length is None else {"output_length": length}
+    turns = [turn(question, delay=number * 100, image="u", **lengths) for number, (question, _) in enumerate(talk)]
+    first = [] if system is None else [{"role": "system", "text": system}]
+    document = {"session_id": 7, "turns": [*first, *turns, {"texts": [], "image": "u"}]}
+    found = parse(document, "conversation", Columns())
+    assert isinstance(found, RecordedConversation)
+    assert found.turns == tuple(Exchange(question, None, length) for question, _ in talk)
+    assert found.lead == (() if system is None else (("system", system),))
+    delays = {"`delay`": len(talk) - 1} if len(talk) > 1 else {}
+    assert found.dropped == {"`image`": len(talk) + 1, "turns without text": 1} | delays
+    listed = parse(document["turns"], "conversation", Columns())
+    assert isinstance(listed, RecordedConversation)
+    assert (listed.turns, found.session) == (found.turns, "7")
+
+
+def test_names_of_other_clients_and_keys_that_are_not_sent() -> None:
+    for key in ("text", "text_input"):
+        found = parse({key: "Why?", "output_length": 20, "temperature": 0, "delay": 0}, "conversation", Columns())
+        assert isinstance(found, RecordedConversation)
+        assert found.turns == (Exchange("Why?", None, 20),)
+        assert found.dropped == {"`temperature`": 1}
+    with pytest.raises(DocumentError, match="no text: neither question nor messages"):
+        parse({"text": "Why?"}, "conversation", Columns(prompt="question"))
+    with pytest.raises(DocumentError, match="several conversations; write each as a line"):
+        parse({"metadata": {}, "conversations": [[{"messages": []}]]}, "conversation", Columns())
