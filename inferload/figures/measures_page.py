@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from inferload.figures import other_clients
 from inferload.figures.client_figures import CLIENT_FIGURES
 from inferload.figures.figure import PEERS
 from inferload.figures.limits.slo import FROM_PLAN
@@ -58,6 +59,13 @@ names for one metric, a page has one. The names of SGLang and TensorRT-LLM are f
 exporters and the metrics of processes are the same with each engine.
 
 """
+_CLIENTS = """
+## What other clients count
+
+`inferload compare` prints the row of a client beside its figures. Each TPOT divides by tokens - 1, also where the first event has
+several tokens: it is then too low. What is not listed was not looked at. The definitions of inferload are above.
+
+"""
 _FIGURES = """
 ## Definitions, and names in other tools
 
@@ -75,7 +83,16 @@ def document() -> str:
         *([f"`{state.key}`", state.of, state.text] for state in STATES),
     ]
     words.append([NOT_SERVED_WORD, "turns, sessions", NOT_SERVED_TEXT])
-    return _HEAD + _lines(words) + _FIGURES + _lines(rows) + _ENGINES + _lines(_engines())
+    return (
+        _HEAD
+        + _lines(words)
+        + _FIGURES
+        + _lines(rows)
+        + _CLIENTS
+        + _lines(other_clients.table())
+        + _ENGINES
+        + _lines(_engines())
+    )
 
 
 def _engines() -> list[list[str]]:

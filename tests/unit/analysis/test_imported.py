@@ -2,6 +2,7 @@
 
 import copy
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ from inferload.analysis.comparison import text as output
 from inferload.analysis.comparison.compare import compare
 from inferload.analysis.comparison.read_sides import read_side
 from inferload.analysis.data.figures import figure
-from inferload.analysis.interop import imported
+from inferload.analysis.interop import clients, imported
 from paths import DATA
 
 from inferload.base.errors import UsageError
@@ -72,6 +73,38 @@ def aiperf_before_phases(version: str | None) -> dict[str, Any]:
     return document | {"input_config": config} | ({} if version is None else {"aiperf_version": version})
 
 
+def inference_perf() -> dict[str, Any]:
+    """Return lifecycle metrics with the keys of inference-perf 0.7.0, in s."""
+    names = ("request_latency", "time_per_output_token", "time_to_first_token", "inter_token_latency")
+    values = {"mean": 0.05, "min": 0.05, "max": 0.05, "median": 0.05, "p90": 0.05, "p99": 0.05}
+    rates = {
+        "requests_per_sec": 2.0,
+        "output_tokens_per_sec": 200.0,
+        "total_tokens_per_sec": 300.0,
+        "images_per_sec": 0.0,
+    }
+    tokens = {"prompt_tokens": {"total": 3000.0, "mean": 50.0}, "output_tokens": {"total": 6000.0, "mean": 100.0}}
+    successes = {"count": 60, "latency": dict.fromkeys(names, values), "throughput": rates, **tokens}
+    load = {"count": 62, "requested_rate": 2.0, "achieved_rate": 2.0, "concurrency": 20}
+    return {"benchmark_time_seconds": 30.0, "load_summary": load, "successes": successes, "failures": {"count": 2}}
+
+
+def llmd() -> dict[str, Any]:
+    """Return a report with the keys of llm-d's Benchmark Report 0.2.1."""
+    seconds = {"units": "s/token", "mean": 0.05, "p50": 0.05, "p99": 0.05}
+    latency = {"time_to_first_token": seconds | {"units": "s"}, "time_per_output_token": seconds}
+    requests = {"total": 62, "failures": 1, "incomplete": 1, "output_length": {"units": "count", "mean": 100}}
+    aggregate = {
+        "requests": requests,
+        "latency": latency,
+        "throughput": {"request_rate": {"units": "queries/s", "mean": 2}},
+    }
+    load = {"standardized": {"tool": "guidellm", "tool_version": "0.8.1", "concurrency": 20}}
+    stack = [{"standardized": {"kind": "generic", "model": {"name": "paced"}}}]
+    results = {"request_performance": {"aggregate": aggregate}}
+    return {"version": "0.2.1", "scenario": {"stack": stack, "load": load}, "results": results}
+
+
 CLIENTS: dict[str, tuple[dict[str, Any], str]] = {
     "vllm": (STORED["vllm-bench"], "vllm bench serve"),
     "vllm-rs": (STORED["vllm-rs"], "vllm bench serve"),
@@ -83,6 +116,8 @@ CLIENTS: dict[str, tuple[dict[str, Any], str]] = {
     "guidellm-0.4": (guidellm_before_metadata(), "GuideLLM 0.4"),
     "guidellm-0.2": (guidellm_before_config(), "GuideLLM 0.2 or 0.3"),
     "genai-bench": (STORED["genai-bench"], "genai-bench"),
+    "inference-perf": (inference_perf(), "inference-perf"),
+    "llm-d": (llmd(), "llm-d Benchmark Report 0.2.1 of guidellm 0.8.1"),
 }
 kinds = st.sampled_from(sorted(CLIENTS))
 
@@ -103,8 +138,53 @@ def test_a_result_is_read_as_that_of_its_client_and_version(tmp_path: Path, kind
     assert result.figures["mean(ttft_ms)"] == pytest.approx(50, rel=0.2)
     assert result.figures["p50(ttft_ms)"] == pytest.approx(50, rel=0.2)
     assert result.figures["p99(ttft_ms)"] is not None
-    if kind not in ("sglang", "genai-bench"):
+    if kind not in ("sglang", "genai-bench", "inference-perf"):
         assert result.model == "paced"
+
+
+@pytest.mark.parametrize("key", ["request_goodput", "request_goodput:", "goodput"])
+def test_goodput_is_read_however_its_key_is_spelt(tmp_path: Path, key: str) -> None:
+    document = {name: value for name, value in STORED["vllm-bench"].items() if "goodput" not in name}
+    (result,) = imported.read(write(tmp_path, document | {key: 1.5}))
+    assert result.figures["goodput_turns_per_s"] == 1.5
+
+
+def test_times_of_the_newer_formats_are_in_ms_and_counts_are_separate(tmp_path: Path) -> None:
+    (perf,) = imported.read(write(tmp_path, inference_perf()))
+    assert {value for name, value in perf.figures.items() if "(" in name} == {50.0, None}
+    assert (perf.completed, perf.failed, perf.figures["total_tok_per_s"]) == (60, 2, 300)
+    (report,) = imported.read(write(tmp_path, llmd()))
+    assert report.figures["mean(tpot_ms)"] == report.figures["p99(ttft_ms)"] == 50
+    assert (report.completed, report.failed, report.cut_off) == (60, 1, 1)
+
+
+def test_evalscopes_summary_is_read_with_the_files_beside_it(tmp_path: Path) -> None:
+    summary = {
+        "Concurrency": 0, "Request Rate (req/s)": 4.0, "Total Requests": 62, "Success Requests": 60, "Failed Requests": 2,
+        "Req Throughput (req/s)": 2.0, "Avg Latency (s)": 1.04, "Avg Input Tokens": 50.0, "Output Throughput (tok/s)": 200.0,
+        "Total Throughput (tok/s)": 300.0, "Avg TTFT (ms)": 50.0, "Avg ITL (ms)": -1000.0, "Avg Output Tokens": 100.0,
+    }  # fmt: skip
+    rows = [{"Percentiles": f"{q}%", "TTFT (ms)": 50.0 + q, "Latency (s)": 1.5} for q in (50, 99)]
+    file = tmp_path / "benchmark_summary.json"
+    file.write_text(json.dumps(summary))
+    (alone,) = imported.read(file)
+    assert alone.figures["p99(ttft_ms)"] is None
+    (tmp_path / "benchmark_percentile.json").write_text(json.dumps(rows))
+    (tmp_path / "benchmark_args.json").write_text(json.dumps({"model": "paced", "seed": 7, "parallel": 20}))
+    (read,) = imported.read_folder(tmp_path, texts=False).by_file[file]
+    assert (read.client, read.model, read.seed, read.concurrency) == ("EvalScope", "paced", 7, None)  # 0: no limit
+    assert (read.figures["mean(e2e_ms)"], read.figures["p99(e2e_ms)"], read.figures["p50(ttft_ms)"]) == (
+        1040,
+        1500,
+        100,
+    )
+    assert read.figures["mean(itl_ms)"] is None
+
+
+def test_each_client_has_its_definitions_beside_its_figures() -> None:
+    for document, client in CLIENTS.values():
+        (result, *_) = clients.results(clients.recognised(document)[1], document, client)  # type: ignore[index]
+        assert re.match(r"counts as of [\w -]+ \d|its definitions are those of the tool that it names", result.notes[0])
 
 
 def test_sglangs_own_names_are_read(tmp_path: Path) -> None:
