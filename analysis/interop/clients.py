@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from math import isinf
 from typing import Any, TypeVar
 
-from inferload.figures.other_clients import OTHER_CLIENTS, note_of
+from inferload.figures.other_clients import note_of
 from inferload.figures.rate_figures import GOODPUT, OUTPUT, TOTAL, TURNS
 
 from . import aiperf_text, published, units
@@ -220,10 +220,12 @@ _SERVING = Client(
     completed="completed",
     failed="failed",
 )
+_RUST = replace(_SERVING, notes=_noted("vllm-rs bench"))
+_TENSORRT = replace(_SERVING, notes=(f"its definitions were not looked at; {_CLOCK_UNKNOWN}",))
 _OURS = replace(
     _SERVING,
     notes=(
-        f"{OTHER_CLIENTS['vllm bench serve'][0].note}; measured by inferload; the file does not contain the verdict of its run",
+        f"{note_of('vllm bench serve', later=False)}; measured by inferload; the file does not contain the verdict of its run",
     ),
 )
 _SGLANG_SETTINGS = "backend dataset_name request_rate max_concurrency"
@@ -381,7 +383,6 @@ def recognised(document: Document) -> tuple[str, Client] | None:
     guidellm = text_of(at(document, "metadata", "guidellm_version"))
     before_0_5 = "0.4" if isinstance(first, Mapping) and "config" in first else "0.2 or 0.3"
     before_0_4 = at(document, "input_config", "endpoint", "model_names") is not None and _is_of_nvidia(document)
-    serving = "TensorRT-LLM benchmark_serving" if "user_throughput" in keys else "vllm bench serve"
     is_vllm = "completed" in keys and bool(_VLLM_ONLY & keys)
     llmd, tool = text_of(document.get("version")) or "", at(document, "scenario", "load", "standardized")
     report = f"llm-d Benchmark Report {llmd} of {at(tool, 'tool') or 'an unknown tool'} {at(tool, 'tool_version') or ''}".strip()
@@ -402,7 +403,9 @@ def recognised(document: Document) -> tuple[str, Client] | None:
         (isinstance(at(document, "aggregated_metrics", "stats"), Mapping), "genai-bench", _GENAI),
         ("completed" in keys and bool(_SGLANG_ONLY & keys), "SGLang bench_serving", _SGLANG),
         (is_vllm and document.get("backend") == OUR_BACKEND, OUR_EXPORT, _OURS),
-        (is_vllm, serving, _SERVING),
+        (is_vllm and "user_throughput" in keys, "TensorRT-LLM benchmark_serving", _TENSORRT),
+        (is_vllm and {"input_throughput", "max_model_len"} <= keys, "vllm-rs bench", _RUST),
+        (is_vllm, "vllm bench serve", _SERVING),
     )
     return next(((name, client) for matches, name, client in rows if matches), None)
 

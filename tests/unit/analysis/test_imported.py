@@ -107,7 +107,7 @@ def llmd() -> dict[str, Any]:
 
 CLIENTS: dict[str, tuple[dict[str, Any], str]] = {
     "vllm": (STORED["vllm-bench"], "vllm bench serve"),
-    "vllm-rs": (STORED["vllm-rs"], "vllm bench serve"),
+    "vllm-rs": (STORED["vllm-rs"], "vllm-rs bench"),
     "sglang": (sglang(), "SGLang bench_serving"),
     "aiperf": (STORED["aiperf"], "AIPerf 0.13.0"),
     "aiperf-0.6": (aiperf_before_phases("0.6.0"), "AIPerf 0.6.0"),

@@ -18,24 +18,23 @@ from inferload.workload.content.script import outline
 from inferload.workload.replay import ReplaySessions
 from inferload.workload.traces.turn import instant_s
 
-Request = tuple[float, int | None, int | None]  # start in s, tokens of prompt and answer; None: not recorded
 Row = dict[str, Any]
+Request = tuple[float, int | None, int | None]  # start in s, tokens of prompt and answer; None: not recorded
+
+
+def keyed(*names: str, scale: float = 1.0, **more: object) -> Callable[[Request], Row]:
+    """Return the function that makes a record of three keys, the time in 1 / scale s."""
+    return lambda request: dict(zip(names, (request[0] * scale, *request[1:]), strict=True)) | more
 
 
 def azure(request: Request) -> Row:
-    return {
-        "TIMESTAMP": f"2024-05-12 00:00:{request[0]:09.6f} UTC",
-        "ContextTokens": request[1],
-        "GeneratedTokens": request[2],
-    }
+    date = f"2024-05-12 00:00:{request[0]:09.6f} UTC"
+    return {"TIMESTAMP": date, "ContextTokens": request[1], "GeneratedTokens": request[2]}
 
 
-def burstgpt(request: Request) -> Row:
-    return {"Timestamp": request[0], "Request tokens": request[1], "Response tokens": request[2], "Session ID": None}
-
-
-def blocks(request: Request, block: int) -> list[int]:
-    return list(range(-(-(request[1] or 0) // block)))
+def bailian(request: Request) -> Row:
+    blocks = list(range(-(-(request[1] or 0) // 16)))
+    return keyed("timestamp", "input_length", "output_length", hash_ids=blocks)(request)
 
 
 def tracelab(request: Request) -> Row:
@@ -44,51 +43,45 @@ def tracelab(request: Request) -> Row:
     return {"session_id": f"s{request}", "timing_events": events, **tokens}
 
 
-def attributes(request: Request, *names: str) -> Row:
-    return {name: count for name, count in zip(names, request[1:], strict=True) if count is not None}
-
-
-def times(request: Request) -> Row:
-    return {"startTimeUnixNano": str(round(request[0] * 1e9)), "endTimeUnixNano": str(round(request[0] * 1e9))}
+def span(request: Request, *names: str) -> tuple[Row, Row]:
+    """Return the counts that a span has, and its times."""
+    counts = {name: count for name, count in zip(names, request[1:], strict=True) if count is not None}
+    return counts, dict.fromkeys(("startTimeUnixNano", "endTimeUnixNano"), str(round(request[0] * 1e9)))
 
 
 def otlp(request: Request) -> Row:
-    usage = attributes(request, "gen_ai.usage.input_tokens", "gen_ai.usage.output_tokens") | {
-        "gen_ai.operation.name": "chat"
-    }
-    listed = [{"key": key, "value": {"intValue": str(value)}} for key, value in usage.items()]
-    tool = {
-        "attributes": [{"key": "gen_ai.operation.name", "value": {"stringValue": "execute_tool"}}],
-        **times(request),
-    }
-    return {"resourceSpans": [{"scopeSpans": [{"spans": [tool, {"attributes": listed, **times(request)}]}]}]}
+    counts, times = span(request, "gen_ai.usage.input_tokens", "gen_ai.usage.output_tokens")
+    usage = [{"key": key, "value": {"intValue": str(value)}} for key, value in counts.items()]
+    kind, of_tool = (
+        {"key": "gen_ai.operation.name", "value": {"stringValue": name}} for name in ("chat", "execute_tool")
+    )
+    spans = [{"attributes": [of_tool, *usage], **times}, {"attributes": [kind, *usage], **times}]
+    return {"resourceSpans": [{"scopeSpans": [{"spans": spans}]}]}
 
 
 def openinference(request: Request) -> Row:
-    counts = attributes(request, "prompt", "completion")
-    return {
-        "attributes": {"openinference": {"span": {"kind": "LLM"}}, "llm": {"token_count": counts}},
-        **times(request),
-    }
+    counts, times = span(request, "prompt", "completion")
+    return {"attributes": {"openinference": {"span": {"kind": "LLM"}}, "llm": {"token_count": counts}}, **times}
 
 
+OWN = ("at_s", "input_tokens", "output_tokens")
 FORMS: Mapping[str, tuple[str, Callable[[Request], Row], bool]] = {  # format, record, whether keys may be added
-    "mooncake": ("mooncake", lambda r: {"timestamp": r[0] * 1e3, "input_length": r[1], "output_length": r[2]}, True),
-    "dynamo": ("mooncake", lambda r: {"created_time": r[0] * 1e3, "input_tokens": r[1], "output_tokens": r[2]}, True),
-    "bailian": (
-        "bailian",
-        lambda r: {"timestamp": r[0], "input_length": r[1], "output_length": r[2], "hash_ids": blocks(r, 16)},
+    "mooncake": ("mooncake", keyed("timestamp", "input_length", "output_length", scale=1e3), True),
+    "dynamo": ("mooncake", keyed("created_time", "input_tokens", "output_tokens", scale=1e3), True),
+    "bailian": ("bailian", bailian, True),
+    "azure.csv": ("azure-2024", azure, True),
+    "burstgpt.csv": (
+        "burstgpt-2",
+        keyed("Timestamp", "Request tokens", "Response tokens", **{"Session ID": None}),
         True,
     ),
-    "azure.csv": ("azure-2024", azure, True),
-    "burstgpt.csv": ("burstgpt-2", burstgpt, True),
-    "table.csv": ("csv", lambda r: {"at_s": r[0], "input_tokens": r[1], "output_tokens": r[2]}, True),
+    "table.csv": ("csv", keyed(*OWN), True),
     "tracelab": ("tracelab", tracelab, True),
     "otlp": ("otel", otlp, False),
     "openinference": ("otel", openinference, False),
-    "jsonl": ("jsonl", lambda r: {"at_s": r[0], "input_tokens": r[1], "output_tokens": r[2]}, False),
+    "jsonl": ("jsonl", keyed(*OWN), False),
 }
-counts = st.integers(1, 2000)
+counts = st.none() | st.integers(1, 2000)
 
 
 def opened(path: Path, form: str, rows: list[Row], **more: object) -> ReplaySessions:
@@ -105,7 +98,7 @@ def opened(path: Path, form: str, rows: list[Row], **more: object) -> ReplaySess
 
 @given(
     name=st.sampled_from(sorted(FORMS)),
-    requests=st.lists(st.tuples(st.integers(0, 59), st.none() | counts, st.none() | counts), min_size=1, max_size=9),
+    requests=st.lists(st.tuples(st.integers(0, 59), counts, counts), min_size=1, max_size=9),
     seed=st.integers(),
     empty=st.sampled_from([None, "", " ", "NaN", "null"]),
 )
@@ -115,34 +108,27 @@ def test_any_records_of_a_format_are_sent_or_counted(
 ) -> None:
     form, record, extended = FORMS[name]
     requests.sort(key=lambda request: request[0])
-    rows = []
-    order = Random(seed)
-    keys = None
-    for request in requests:
-        row = record(request) | ({"priority": 3, "Total cost": ""} if extended else {})
-        keys = keys or order.sample(sorted(row), len(row))
-        rows.append({key: empty if row[key] is None else row[key] for key in keys})
-    whole = sorted(request[1:] for request in requests if None not in request)
-    path = tmp_path / name
+    rows = [record(request) | ({"priority": 3, "Total cost": ""} if extended else {}) for request in requests]
+    keys = Random(seed).sample(sorted(rows[0]), len(rows[0]))
+    rows = [{key: empty if row[key] is None else row[key] for key in keys} for row in rows]
+    whole = sorted(tuple(tokens) for _, *tokens in requests if None not in tokens)
     if not whole:
         with pytest.raises(UsageError, match=r"no session to replay: .*\d without "):
-            opened(path, form, rows)
+            opened(tmp_path / name, form, rows)
         return
-    sessions = opened(path, form, rows)
+    sessions = opened(tmp_path / name, form, rows)
     index = sessions.index
     turns = [turn for number in range(len(index)) for turn in index.session(number)]
-    assert sorted((turn.input_tokens, turn.output_tokens) for turn in turns if not turn.prefix_tokens) == whole
-    assert sum(count for why, count in index.left_out.items() if why.startswith("without ")) == len(requests) - len(
-        whole
-    )
+    assert sorted((turn.input_tokens, turn.output_tokens) for turn in turns) == whole
+    assert sum(index.left_out.values()) == len(requests) - len(whole)
     assert dict(index.unused) == ({"priority": len(rows)} if extended else {})
     assert any("priority" in line for line in sessions.in_words()) == extended
-    assert len(sessions.warnings()) == extended + sum("without " in why for why in index.left_out)
-    begins = min(at for at, *tokens in requests if None not in tokens)
-    assert sum(index.arrivals_s()) == pytest.approx(sum(at - begins for at, *tokens in requests if None not in tokens))
+    assert len(sessions.warnings()) == extended + len(index.left_out)
+    starts_s = [at_s for at_s, *tokens in requests if None not in tokens]
+    assert list(index.arrivals_s()) == pytest.approx([at_s - starts_s[0] for at_s in starts_s])
 
 
-def asked(sessions: ReplaySessions, number: int) -> list[tuple[int, float, float | None, int]]:
+def asked(sessions: ReplaySessions, number: int = 0) -> list[tuple[int, float, float | None, int]]:
     """Return prompt, pause before it, due time and images of each turn of a session."""
     asks = [turn.ask for turn in outline(sessions.script(number, Random(0), Notes()), number)]
     prompts = [sum(message.tokens or 0 for message in ask.messages) for ask in asks]
@@ -151,23 +137,20 @@ def asked(sessions: ReplaySessions, number: int) -> list[tuple[int, float, float
 
 
 def test_sessions_and_delays_of_mooncake_lines(tmp_path: Path) -> None:
-    def line(**keys: object) -> Row:
-        return {"session_id": "a", "output_length": 10} | keys
+    def lines(*keys: Row, **more: object) -> ReplaySessions:
+        rows = [{"session_id": "a", "output_length": 10} | each for each in keys]
+        return opened(tmp_path / "t", "mooncake", rows, **more)
 
-    rows = [
-        line(timestamp=1000, input_length=100),
-        line(delay=2500, input_length=50),
-        line(timestamp=9000, delay_ms=1500, input_length=30),
-    ]
-    sessions = opened(tmp_path / "t", "mooncake", rows)
-    assert asked(sessions, 0) == [(100, 0, 0, 0), (160, 2.5, None, 0), (200, 0, 8, 0)]
-    assert [turn[1] for turn in asked(opened(tmp_path / "t", "mooncake", rows, pacing="pauses"), 0)] == [0, 2.5, 1.5]
+    first, second = {"timestamp": 1000, "input_length": 100}, {"delay": 2500, "input_length": 50}
+    third = {"timestamp": 9000, "delay_ms": 1500, "input_length": 30}
+    sessions = lines(first, second, third)
+    assert asked(sessions) == [(100, 0, 0, 0), (160, 2.5, None, 0), (200, 0, 8, 0)]
+    assert [turn[1] for turn in asked(lines(first, second, third, pacing="pauses"))] == [0, 2.5, 1.5]
     assert "2 turns of sessions without hash_ids: input_length is new text behind the history" in sessions.in_words()
-    whole = [line(timestamp=at, input_length=512 * at, hash_ids=list(range(at))) for at in (1, 2)]
-    assert [turn[0] for turn in asked(opened(tmp_path / "t", "mooncake", whole), 0)] == [512, 1024]
-    untimed = opened(tmp_path / "t", "mooncake", [line(input_length=100), line(delay=2500, input_length=50)])
-    assert untimed.arrivals_s() is None
-    assert asked(untimed, 0)[1] == (160, 2.5, None, 0)
+    whole = [{"timestamp": at, "input_length": 512 * at, "hash_ids": list(range(at))} for at in (1, 2)]
+    assert [turn[0] for turn in asked(lines(*whole))] == [512, 1024]
+    untimed = lines({"input_length": 100}, second)
+    assert (untimed.arrivals_s(), asked(untimed)[1]) == (None, (160, 2.5, None, 0))
 
 
 def test_images_of_azures_multimodal_trace_are_sent(tmp_path: Path) -> None:
@@ -178,20 +161,13 @@ def test_images_of_azures_multimodal_trace_are_sent(tmp_path: Path) -> None:
 
 
 def test_only_spans_of_requests_are_sent_and_failed_ones_are_counted(tmp_path: Path) -> None:
-    def span(at_s: float, until_s: float, **more: Any) -> Row:
+    def span(at_s: int, until_s: int, operation: str = "chat", **more: Any) -> Row:
         usage = {"gen_ai.usage.input_tokens": 9, "gen_ai.usage.output_tokens": 3, "gen_ai.request.model": "m"}
-        iso = {"start_time": f"2026-05-31T12:00:{at_s:04.1f}", "end_time": f"2026-05-31T12:00:{until_s:04.1f}"}
-        named = {"gen_ai.operation.name": more.pop("operation", "chat")}
-        return {"attributes": json.dumps(usage | named), **iso} | more
+        times = {key: f"2026-05-31T12:00:{s:02}" for key, s in (("start_time", at_s), ("end_time", until_s))}
+        return {"attributes": json.dumps(usage | {"gen_ai.operation.name": operation}), **times} | more
 
-    spans = [
-        span(0, 9, operation="invoke_agent"),
-        span(1, 4),
-        span(2, 3),  # while the one before is answered
-        span(5, 6, status={"code": 2}),
-        span(7, 8, operation="plan"),
-        {"name": "without attributes"},
-    ]
+    failed, other = span(5, 6, status={"code": 2}), span(7, 8, "plan")
+    spans = [span(0, 9, "invoke_agent"), span(1, 4), span(2, 3), failed, other, {"name": "without attributes"}]
     sessions = opened(tmp_path / "t", "otel", [{"session_id": "x", "harness": "h", "spans": spans}])
     assert [turn.session for turn in sessions.index.session(0)] == ["x", "x"]
     assert sessions.index.left_out == {"that failed": 1}

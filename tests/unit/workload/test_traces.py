@@ -41,13 +41,6 @@ def replay(name: str, form: str, **more: object) -> ReplaySessions:
     return ReplaySessions(workload, "replay", DataContext())
 
 
-def test_a_byte_order_mark_is_skipped(tmp_path: Path) -> None:
-    file = tmp_path / "a.jsonl"
-    file.write_bytes(b"\xef\xbb\xbf" + (TRACES / "mooncake.jsonl").read_bytes())
-    marked = TraceIndex(file, "a.jsonl", FORMATS["mooncake"], TimeWindow())
-    assert marked.session(0) == index("mooncake.jsonl", "mooncake").session(0)
-
-
 def test_a_window_of_a_trace_without_times_is_refused() -> None:
     with pytest.raises(ValueError, match="window: format weka has no start times of sessions"):
         replay("weka.jsonl", "weka", window={"from_s": 1.0})
@@ -449,31 +442,11 @@ json_values = st.recursive(
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
     max_leaves=10,
 )
-KEYS = [
-    "timestamp",
-    "input_length",
-    "output_length",
-    "hash_ids",
-    "id",
-    "requests",
-    "t",
-    "in",
-    "out",
-    "type",
-    "session_id",
-]
-KEYS += [
-    "timing_events",
-    "resourceSpans",
-    "attributes",
-    "traceId",
-    "at_s",
-    "input_tokens",
-    "output_tokens",
-    "block_tokens",
-    "spans",
-    "status",
-]
+NAMES = (
+    "timestamp input_length output_length hash_ids id requests t in out type session_id timing_events resourceSpans attributes "
+    "traceId at_s input_tokens output_tokens block_tokens spans status"
+)
+KEYS = NAMES.split()
 
 
 @given(
