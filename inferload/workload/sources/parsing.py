@@ -135,7 +135,7 @@ _CHANGES_LOAD = (
 _NOT_SENT = frozenset(_CHANGES_LOAD.split())
 # Names of other tools for a record's prompt and planned length (AIPerf 0.13).
 _PROMPTS, _LENGTHS = ("text", "text_input"), ("output_length",)
-_CONVERSATIONS = ("conversations", "conversation")
+_CONVERSATIONS = ("conversations", "conversation", "items")  # of ShareGPT's files
 _UNNAMED = Columns()
 
 
@@ -154,33 +154,45 @@ _LIMITS = ("max_completion_tokens", "max_tokens", "max_output_tokens")
 
 
 def _count_not_sent(document: Mapping[str, Any], dropped: Counter[str]) -> None:
-    values = {key: document[key] for key in sorted(_NOT_SENT & document.keys())}
-    values.pop("delay") if not values.get("delay", 1) else None
-    dropped.update(f"`{key}`" for key, value in values.items() if value not in (None, "", [], {}))
+    for key in sorted(_NOT_SENT & document.keys()):
+        value = document[key]
+        if value not in (None, "", [], {}) and (value or key != "delay"):
+            dropped[f"`{key}`"] += 1
 
 
 def _of_turns(document: Mapping[str, Any], columns: Columns, dropped: Counter[str]) -> Mapping[str, Any]:
     """Return a document of AIPerf's or SGLang's turns as one with a list of questions, each with its planned length."""
-    said: list[tuple[bool, str, Any]] = []  # whether it is of the system, text, planned length of the answer
+    systems: list[str] = []
+    questions: list[tuple[str, Any]] = []
     for turn in document["turns"]:
         _count_not_sent(turn, dropped)
-        if text := _turn_text(turn, dropped).strip():
-            length = next((turn[name] for name in _LENGTHS if name in turn), None)
-            said.append((turn.get("role") == "system", text, length))
+        said = _said(turn, dropped)
+        of_system = [text for role, text in said if role == "system"]
+        if questions and of_system:
+            dropped["later system messages"] += len(of_system)
         else:
+            systems += of_system
+        asked = "\n".join(text for role, text in said if role != "system")
+        if asked.strip():
+            questions.append((asked, next((turn[name] for name in _LENGTHS if name in turn), None)))
+        elif not of_system:
             dropped["turns without text"] += 1
-    first = [*(of_system for of_system, _, _ in said), False].index(False)
-    _, texts, lengths = zip(*said[first:], strict=True) if said[first:] else ((), (), ())
-    named = {columns.prompt: list(texts), columns.output_tokens: list(lengths)}
-    return {**document, **named} | ({columns.system: "\n".join(text for _, text, _ in said[:first])} if first else {})
+    named = {
+        columns.prompt: [text for text, _ in questions],
+        columns.output_tokens: [length for _, length in questions],
+    }
+    return {**document, **named} | ({columns.system: "\n".join(systems)} if systems else {})
 
 
-def _turn_text(turn: Mapping[str, Any], dropped: Counter[str]) -> str:
-    if isinstance(turn.get("messages"), list):  # new messages of an SGLang turn, without answers
-        return "\n".join([said[1] for item in turn["messages"] if (said := _message(item, dropped, any_role=True))])
+def _said(turn: Mapping[str, Any], dropped: Counter[str]) -> list[RoleText]:
+    """Return the texts of a turn: of its new messages, without answers, or its own."""
+    if isinstance(turn.get("messages"), list):
+        said = (_message(item, dropped, any_role=True) for item in turn["messages"])
+        return [message for message in said if message is not None]
     parts = turn.get("texts") or [turn.get("text")]
     listed = [part.get("contents") or () if isinstance(part, Mapping) else (part,) for part in parts]
-    return "\n".join(text for each in listed for text in each if isinstance(text, str))
+    role: Role = "system" if turn.get("role") == "system" else "user"
+    return [(role, text) for each in listed for text in each if isinstance(text, str)]
 
 
 def _keyed(document: Any, columns: Columns, dropped: Counter[str]) -> Any:
@@ -198,10 +210,9 @@ def _keyed(document: Any, columns: Columns, dropped: Counter[str]) -> Any:
     if not known and _are_turns(turns := document.get("turns")):
         return _of_turns(document, columns, dropped)
     if not known and columns.prompt == _UNNAMED.prompt:
-        texts = (
-            turns if _are_texts(turns or ()) else next((document[key] for key in _PROMPTS if document.get(key)), None)
-        )
-        document = document if texts is None else {**document, columns.prompt: texts}
+        of_turns = turns if isinstance(turns, list) and _are_texts(turns) else None
+        prompt = of_turns or next((document[key] for key in _PROMPTS if document.get(key)), None)
+        document = document if prompt is None else {**document, columns.prompt: prompt}
     if (length := next((document[key] for key in _LENGTHS if document.get(key) is not None), None)) is not None:
         document = {columns.output_tokens: length, **document}
     body = next((document[key] for key in _BODIES if isinstance(document.get(key), Mapping)), None)

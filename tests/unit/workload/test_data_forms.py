@@ -214,18 +214,18 @@ def test_a_key_with_a_point_comes_before_a_path() -> None:
 def test_turns_of_other_clients_are_questions_with_their_lengths(
     talk: list[tuple[str, str]], system: str | None, length: int | None, form: int
 ) -> None:
-    def turn(text: str, **more: object) -> dict[str, Any]:
+    def turn(text: str, role: str = "user", **more: object) -> dict[str, Any]:
         shapes: list[dict[str, Any]] = [
             {"text": text},
             {"texts": [text]},
             {"texts": [{"name": "t", "contents": [text]}]},
-            {"messages": [{"role": "user", "content": text}], "prompt_tokens": 9},
+            {"messages": [{"role": role, "content": text}], "prompt_tokens": 9},
         ]
-        return shapes[form] | more
+        return shapes[form] | {"role": role} | more
 
     lengths = {} if length is None else {"output_length": length}
     turns = [turn(question, delay=number * 100, image="u", **lengths) for number, (question, _) in enumerate(talk)]
-    first = [] if system is None else [{"role": "system", "text": system}]
+    first = [] if system is None else [turn(system, "system")]
     document = {"session_id": 7, "turns": [*first, *turns, {"texts": [], "image": "u"}]}
     found = parse(document, "conversation", Columns())
     assert isinstance(found, RecordedConversation)
@@ -233,14 +233,19 @@ def test_turns_of_other_clients_are_questions_with_their_lengths(
     assert found.lead == (() if system is None else (("system", system),))
     delays = {"`delay`": len(talk) - 1} if len(talk) > 1 else {}
     assert found.dropped == {"`image`": len(talk) + 1, "turns without text": 1} | delays
-    listed = parse(document["turns"], "conversation", Columns())
-    assert isinstance(listed, RecordedConversation)
-    assert (listed.turns, found.session) == (found.turns, "7")
+    assert found.session == "7"
+    again = parse(
+        [{key: value for key, value in each.items() if key != "role"} for each in turns], "conversation", Columns()
+    )
+    assert isinstance(again, RecordedConversation)
+    assert again.turns == found.turns
 
 
 def test_names_of_other_clients_and_keys_that_are_not_sent() -> None:
     for key in ("text", "text_input"):
-        found = parse({key: "Why?", "output_length": 20, "temperature": 0, "delay": 0}, "conversation", Columns())
+        found = parse(
+            {key: "Why?", "turns": 1, "output_length": 20, "temperature": 0, "delay": 0}, "conversation", Columns()
+        )
         assert isinstance(found, RecordedConversation)
         assert found.turns == (Exchange("Why?", None, 20),)
         assert found.dropped == {"`temperature`": 1}
