@@ -48,8 +48,8 @@ def register(subparsers: Any) -> None:
         "--as",
         dest="form",
         choices=("vllm-bench", "llm-d"),
-        help="print the measured turns as the block that vllm bench serve prints, or a run as llm-d's Benchmark Report 0.2.1, and "
-        "write no report",
+        help="print the measured turns as the block that vllm bench serve 0.32 prints, or a run as llm-d's Benchmark Report 0.2.1, "
+        "and write no report",
     )
     parser.add_argument(
         "--locust-csv",

@@ -38,6 +38,7 @@ class TimeWindow(Struct, frozen=True):
 _FAULTS = (TraceFault, ValueError, KeyError, AttributeError, TypeError, ArithmeticError, RecursionError, MsgspecError)
 _OUTSIDE = "of sessions that begin outside the window"
 _EMPTY = "without a prompt or an answer"
+_UNTIMED = "of sessions without a start time, which others have"
 _NO_REQUEST = "not a request"
 _NO_PARENT = "no parent"
 _BRANCH = "branch"
@@ -51,6 +52,7 @@ class _IndexedSession(Struct):
 
     begins_s: float = 0.0
     ends_s: float = 0.0  # of the answers so far
+    timed: bool = True  # its start is
     positions: "array[int]" = field(default_factory=lambda: array("q"))
     turns: list[RecordedTurn] = field(default_factory=list)
 
@@ -269,8 +271,7 @@ class TraceIndex:
             self._observed[_OVERLAP] += turn.timed and turn.at_s < session.ends_s
             self.added += turn.adds
         else:
-            self.timed = self.timed and turn.timed
-            session.begins_s = turn.at_s if turn.timed else self._last_s
+            session.begins_s, session.timed = turn.at_s, turn.timed
             self._sessions.append(session)
         session.ends_s = max(session.ends_s, ended_s(turn))
         self.images += turn.images
@@ -305,12 +306,22 @@ class TraceIndex:
         return _IndexedSession() if inside or not self.format.ordered else None
 
     def _finish(self) -> None:
-        """Sort the sessions. In a format without order, the first start time is known only now."""
+        """Sort the sessions. In a format without order, the first start time is known only now.
+
+        Sessions without a start time are left out if others have one; if none has, the trace is not timed.
+        """
+        self.timed = self.timed and any(session.timed for session in self._sessions)
+        if self.timed:
+            for session in self._sessions:
+                self.left_out[_UNTIMED] += 0 if session.timed else len(session.positions) // _POSITION
+            self._sessions = [session for session in self._sessions if session.timed]
+            self.turns -= self.left_out[_UNTIMED]
+            self.left_out = +self.left_out
         first_s = self._first_s or 0.0
-        if self.format.timed and not self.format.ordered:
+        if self.timed and not self.format.ordered:
             first_s = min((session.begins_s for session in self._sessions), default=0.0)
             self._sessions = [session for session in self._sessions if self._in_window(session, first_s)]
-        self._start_s = first_s + self._window.from_s if self.format.timed else 0.0
+        self._start_s = first_s + self._window.from_s if self.timed else 0.0
         self._sessions.sort(key=lambda session: session.begins_s)
         self._begins_s = [session.begins_s for session in self._sessions]
         self._turns = [session.turns for session in self._sessions if session.turns]

@@ -8,6 +8,7 @@ from typing import Any
 
 from inferload.base.clock import NS_PER_S
 from inferload.workload.traces.turn import (
+    Missing,
     RecordedTurn,
     TraceFault,
     count_of,
@@ -53,19 +54,25 @@ def otel(value: Any) -> Iterator[RecordedTurn | str]:
         if len(known) < len(tokens):
             yield f"without a count of {' and '.join(name for name in tokens if name not in known)} tokens"
             continue
-        cached = _first(attributes, _CACHED)
-        context = _mapping(span.get("context"))
-        yield RecordedTurn(
-            _time_s(span, "startTimeUnixNano", "start_time"),
-            count_of(tokens, "input"),
-            count_of(tokens, "output"),
-            session=name_of(attributes, *_SESSION)
-            or of_record
-            or name_of(span, "traceId", "trace_id", "context.trace_id")
-            or name_of(context, "trace_id"),
-            ends_s=_time_s(span, "endTimeUnixNano", "end_time"),
-            prefix_tokens=None if is_missing(cached) else count_of({"cached": cached}, "cached") or None,
-        )
+        try:
+            yield _turn(span, attributes, tokens, of_record)
+        except Missing as missing:  # of this span alone
+            yield missing.reason
+
+
+def _turn(span: Span, attributes: Mapping[str, Any], tokens: Mapping[str, Any], of_record: str | None) -> RecordedTurn:
+    cached = _first(attributes, _CACHED)
+    of_trace = name_of(span, "traceId", "trace_id", "context.trace_id") or name_of(
+        _mapping(span.get("context")), "trace_id"
+    )
+    return RecordedTurn(
+        _time_s(span, "startTimeUnixNano", "start_time"),
+        count_of(tokens, "input"),
+        count_of(tokens, "output"),
+        session=name_of(attributes, *_SESSION) or of_record or of_trace,
+        ends_s=_time_s(span, "endTimeUnixNano", "end_time"),
+        prefix_tokens=None if is_missing(cached) else count_of({"cached": cached}, "cached") or None,
+    )
 
 
 def unused(value: Any) -> Iterator[str]:

@@ -33,7 +33,7 @@ def mooncake(row: Row) -> tuple[RecordedTurn]:
     delay, session = key(delay, "delay_ms"), name_of(row, "session_id")
     timed, hashed = not is_missing(row.get(at)), row.get("hash_ids") is not None
     turn = RecordedTurn(
-        number_of(row, at) / 1e3 if timed or session is None else 0.0,
+        number_of(row, at) / 1e3 if timed else 0.0,
         tokens,
         count_of(row, key("output_length", "output_tokens")),
         session=session,

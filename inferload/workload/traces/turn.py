@@ -97,7 +97,10 @@ def beyond(known: str | Iterable[str]) -> Callable[[Any], Iterable[str]]:
 
 def name_of(row: Row, *keys: str) -> str | None:
     """Return the first name that a record has, as a text; None without one."""
-    return next((str(row[key]).strip() for key in keys if not is_missing(row.get(key))), None)
+    value = next((row[key] for key in keys if not is_missing(row.get(key))), None)
+    if isinstance(value, float) and value.is_integer():  # of a column in which others are missing
+        value = int(value)
+    return None if value is None else str(value).strip()
 
 
 def json_line(line: str) -> Any:

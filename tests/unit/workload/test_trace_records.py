@@ -151,6 +151,8 @@ def test_sessions_and_delays_of_mooncake_lines(tmp_path: Path) -> None:
     assert [turn[0] for turn in asked(lines(*whole))] == [512, 1024]
     untimed = lines({"input_length": 100}, second)
     assert (untimed.arrivals_s(), asked(untimed)[1]) == (None, (160, 2.5, None, 0))
+    mixed = lines(first, {"session_id": "b", "input_length": 100}, {"session_id": None, "input_length": 7})
+    assert (len(mixed.index), sum(mixed.index.left_out.values()), mixed.index.turns) == (1, 2, 1)
 
 
 def test_images_of_azures_multimodal_trace_are_sent(tmp_path: Path) -> None:
@@ -166,12 +168,13 @@ def test_only_spans_of_requests_are_sent_and_failed_ones_are_counted(tmp_path: P
         times = {key: f"2026-05-31T12:00:{s:02}" for key, s in (("start_time", at_s), ("end_time", until_s))}
         return {"attributes": json.dumps(usage | {"gen_ai.operation.name": operation}), **times} | more
 
-    failed, other = span(5, 6, status={"code": 2}), span(7, 8, "plan")
-    spans = [span(0, 9, "invoke_agent"), span(1, 4), span(2, 3), failed, other, {"name": "without attributes"}]
+    failed, untimed = span(5, 6, status={"code": 2}), span(7, 8, start_time=None)
+    others = [span(0, 9, "invoke_agent"), span(7, 8, "plan"), {"name": "without attributes"}]
+    spans = [*others, span(1, 4), untimed, span(2, 3), failed]
     sessions = opened(tmp_path / "t", "otel", [{"session_id": "x", "harness": "h", "spans": spans}])
     assert [turn.session for turn in sessions.index.session(0)] == ["x", "x"]
-    assert sessions.index.left_out == {"that failed": 1}
-    assert sessions.index.unused == {"gen_ai.request.model": 5}
+    assert sessions.index.left_out == {"that failed": 1, "without start_time": 1}
+    assert sessions.index.unused == {"gen_ai.request.model": 6}
     assert "1 turn began before the answer before had ended: sent after it" in sessions.in_words()
 
 
