@@ -277,7 +277,7 @@ class TraceIndex:
         self.images += turn.images
         session.positions.extend(position)
         self.turns += 1
-        self.of_agents = self.of_agents or turn.after == "tool"
+        self.of_agents = self.of_agents or turn.after == "tool" or turn.calls
 
     def _session_of(self, turn: RecordedTurn) -> _IndexedSession | None:
         """Return the session of a turn; None if it starts outside the window."""

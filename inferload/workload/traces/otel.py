@@ -22,6 +22,8 @@ _INPUT = ("gen_ai.usage.input_tokens", "gen_ai.usage.prompt_tokens", "llm.token_
 _OUTPUT = ("gen_ai.usage.output_tokens", "gen_ai.usage.completion_tokens", "llm.token_count.completion")
 # Cached input tokens of the provider; 0 says nothing about shared prefixes.
 _CACHED = ("gen_ai.usage.cache_read.input_tokens", "llm.token_count.prompt_details.cache_read")
+# Reasons why an answer ended, as a text, a list, or a list in JSON.
+_FINISH, _CALLS = ("gen_ai.response.finish_reasons", "llm.finish_reason"), ("tool_call", "tool_use", "function_call")
 _SESSION = ("gen_ai.conversation.id", "session.id")
 # Attributes that change the load and are not used.
 _UNUSED = (
@@ -72,6 +74,7 @@ def _turn(span: Span, attributes: Mapping[str, Any], tokens: Mapping[str, Any], 
         session=name_of(attributes, *_SESSION) or of_record or of_trace,
         ends_s=_time_s(span, "endTimeUnixNano", "end_time"),
         prefix_tokens=None if is_missing(cached) else count_of({"cached": cached}, "cached") or None,
+        calls=any(word in str(_first(attributes, _FINISH)) for word in _CALLS),
     )
 
 

@@ -34,6 +34,7 @@ class RecordedTurn(msgspec.Struct, frozen=True, gc=False):
     where: tuple[int, int] | None = None  # (offset, length) in the file, if its blocks are not read yet
     timed: bool = True
     adds: bool = False
+    calls: bool = False  # its answer calls tools, which the next turn of the session waits for
     images: int = 0
 
 
@@ -55,7 +56,11 @@ def completed(turns: Sequence[RecordedTurn]) -> list[RecordedTurn]:
         if whole and turn.adds:
             known = replace(known, input_tokens=whole[-1].input_tokens + whole[-1].output_tokens + turn.input_tokens)
         whole.append(known)
-    return sorted(whole, key=lambda turn: turn.at_s)
+    whole.sort(key=lambda turn: turn.at_s)
+    return [
+        replace(turn, after="tool") if before is not None and before.calls else turn
+        for before, turn in zip([None, *whole], whole, strict=False)
+    ]
 
 
 class TraceFault(Exception):

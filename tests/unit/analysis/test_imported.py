@@ -5,6 +5,7 @@ import json
 import re
 from collections.abc import Callable
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
@@ -140,6 +141,19 @@ def test_a_result_is_read_as_that_of_its_client_and_version(tmp_path: Path, kind
     assert result.figures["p99(ttft_ms)"] is not None
     if kind not in ("sglang", "genai-bench", "inference-perf"):
         assert result.model == "paced"
+
+
+@given(kind=kinds, rng=st.randoms())
+@settings(max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+def test_the_order_of_keys_and_other_keys_do_not_matter(tmp_path: Path, kind: str, rng: Random) -> None:
+    def shuffled(value: Any) -> Any:
+        if isinstance(value, dict):
+            items = [*value.items(), ("of a later version", 1)]
+            return {key: shuffled(item) for key, item in rng.sample(items, len(items))}
+        return list(map(shuffled, value)) if isinstance(value, list) else value
+
+    document, _client = CLIENTS[kind]
+    assert imported.read(write(tmp_path, shuffled(document))) == imported.read(write(tmp_path, document))
 
 
 @pytest.mark.parametrize("key", ["request_goodput", "request_goodput:", "goodput"])

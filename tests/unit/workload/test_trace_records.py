@@ -170,9 +170,11 @@ def test_only_spans_of_requests_are_sent_and_failed_ones_are_counted(tmp_path: P
 
     failed, untimed = span(5, 6, status={"code": 2}), span(7, 8, start_time=None)
     others = [span(0, 9, "invoke_agent"), span(7, 8, "plan"), {"name": "without attributes"}]
-    spans = [*others, span(1, 4), untimed, span(2, 3), failed]
+    calling = span(1, 4)
+    calling["attributes"] = calling["attributes"][:-1] + ', "gen_ai.response.finish_reasons": ["tool_calls"]}'
+    spans = [*others, span(2, 3), calling, untimed, failed]
     sessions = opened(tmp_path / "t", "otel", [{"session_id": "x", "harness": "h", "spans": spans}])
-    assert [turn.session for turn in sessions.index.session(0)] == ["x", "x"]
+    assert [(turn.session, turn.after) for turn in sessions.index.session(0)] == [("x", "think"), ("x", "tool")]
     assert sessions.index.left_out == {"that failed": 1, "without start_time": 1}
     assert sessions.index.unused == {"gen_ai.request.model": 6}
     assert "1 turn began before the answer before had ended: sent after it" in sessions.in_words()
