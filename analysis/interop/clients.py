@@ -208,7 +208,7 @@ _SERVING = Client(
         "request_throughput",
         "output_throughput",
         "total_token_throughput",
-        "request_goodput|request_goodput:|goodput",  # with the colon until vLLM 0.11
+        "request_goodput|request_goodput:|goodput",  # with a colon in earlier versions
     ),
     latencies=("ttft_ms", "tpot_ms", "itl_ms", "e2el_ms"),
     model="model_id",

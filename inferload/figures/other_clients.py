@@ -25,7 +25,15 @@ _ROWS: Mapping[tuple[str, str], tuple[str, ...]] = {
     ("GuideLLM", "0.8.1"): (_OUTPUT, "", _GUIDELLM, _STREAM, f"{_REQUESTED}, of cut answers too", _RANK, _ZERO),
     ("genai-bench", "0.0.5"): (_OUTPUT, "", _OF_TOKENS, _STREAM, _TOKENIZER, _LINEAR, ""),
     ("inference-perf", "0.7.0"): (*_PERF, "(last - first token) / (tokens - 1)", _STREAM, _ALWAYS, _LINEAR, ""),
-    ("EvalScope", "1.14.1"): (_OUTPUT, _GAPS, _OF_TOKENS, "last event, that of the usage", _TOKENIZER, _RANK, _ZERO),
+    ("EvalScope", "1.14.1"): (
+        _OUTPUT,
+        _GAPS,
+        _OF_TOKENS,
+        "last event, that of the usage",
+        _TOKENIZER,
+        _RANK,
+        f"{_ZERO} or negative",
+    ),
 }
 
 
