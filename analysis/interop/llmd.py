@@ -1,6 +1,6 @@
 """Export of a run as Benchmark Report 0.2.1 of llm-d-benchmark (package llmd-benchmark-report 0.2.1), in JSON, which is YAML too.
 
-Figures are those of summary.json. Its ITL is a gap between tokens, as `itl_token_ms`. What is not known is left out.
+Figures are those of summary.json. Its ITL is a gap between tokens, as `itl_token_ms`. What is not known is null or left out.
 """
 
 from typing import Any
@@ -33,68 +33,53 @@ def document(run: OpenRun) -> dict[str, Any]:
     if not run.has(rundir.SUMMARY) or not run.summary.turns.sent:
         raise UsageError(f"--as llm-d: {run.path}: no measured turns; name a complete run")
     summary, manifest, turns = run.summary, run.manifest, run.summary.turns
-    tokens = {
+    totals = {
         "input": (turns.input_tokens, turns.input_tokens_from),
         "output": (turns.output_tokens, turns.output_tokens_from),
     }
-    means = {name: total / count for name, (total, count) in tokens.items() if total is not None and count}
+    means = {name: total / count for name, (total, count) in totals.items() if total is not None and count}
+    requests = {"total": turns.sent, "failures": turns.failed, "incomplete": turns.unfinished}
     lengths = {f"{name}_length": {"units": "count", "mean": mean} for name, mean in means.items()}
-    latency = {
-        name: {"units": unit} | {key: getattr(summary.latency[figure.key], own) for key, own in _STATISTICS.items()}
-        for name, (figure, unit) in _LATENCIES.items()
-        if figure.key in summary.latency and summary.latency[figure.key].mean is not None
+    latencies = {name: (summary.latency.get(figure.key), unit) for name, (figure, unit) in _LATENCIES.items()}
+    aggregate = {
+        "requests": requests | lengths,
+        "latency": {
+            name: {"units": unit} | {key: getattr(values, own) for key, own in _STATISTICS.items()}
+            for name, (values, unit) in latencies.items()
+            if values is not None and values.mean is not None
+        },
+        "throughput": {
+            name: {"units": unit, "mean": summary.rates[figure.key]}
+            for name, (figure, unit) in _RATES.items()
+            if summary.rates.get(figure.key) is not None
+        },
     }
-    rates = {name: (summary.rates.get(figure.key), unit) for name, (figure, unit) in _RATES.items()}
-    throughput = {name: {"units": unit, "mean": rate} for name, (rate, unit) in rates.items() if rate is not None}
-    requests = {"total": turns.sent, "failures": turns.failed, "incomplete": turns.unfinished, **lengths}
-    # The accelerators, which a component of an engine requires, are not known; a workload requires the length of its prompts.
+    versions = summary.run.versions
+    # The accelerators, which a component of an engine requires, are not known; a load requires the length of its prompts.
     server = {
         "kind": "generic",
         "tool": manifest.engine or "unknown",
-        "tool_version": summary.run.versions.get("server") or "unknown",
-    }
-    planned = {f"{name}_seq_len": {"distribution": "other", "value": mean} for name, mean in means.items()}
-    tool = {
-        "tool": "inferload",
-        "tool_version": summary.run.versions.get("inferload") or "unknown",
-        "source": "unknown",
+        "tool_version": versions.get("server") or "unknown",
+        "model": manifest.model and {"name": manifest.model},
     }
     load = {
-        "metadata": {"cfg_id": manifest.scenario.digest},
-        "standardized": tool | planned,
-        "native": {"config": scenario_of(manifest)},
+        "tool": "inferload",
+        "tool_version": versions.get("inferload") or "unknown",
+        "source": "unknown",
+        **{f"{name}_seq_len": {"distribution": "other", "value": mean} for name, mean in means.items()},
     }
-    time = {"start": manifest.started_at, "duration": summary.window_s and f"PT{summary.window_s}S"}
-    report: dict[str, Any] = _known(
-        {
-            "version": "0.2.1",
-            "run": {
-                "uid": manifest.id or run.path.name,
-                "description": f"{manifest.scenario.name}: {summary.outcome.headline}",
-                "time": time,
-            },
-            "scenario": {
-                "stack": [
-                    {
-                        "metadata": dict.fromkeys(("label", "cfg_id"), manifest.target or "unknown"),
-                        "standardized": server | {"model": manifest.model and {"name": manifest.model}},
-                        "native": {},
-                    }
-                ],
-                "load": load if "input" in means else None,
-            },
-            "results": {
-                "request_performance": {
-                    "aggregate": {"requests": requests, "latency": latency, "throughput": throughput}
-                }
-            },
-        }
-    )
-    return report
-
-
-def _known(value: Any) -> Any:
-    """Return a value without the keys of what is not known."""
-    if isinstance(value, dict):
-        return {key: _known(item) for key, item in value.items() if item is not None}
-    return [_known(item) for item in value] if isinstance(value, list) else value
+    target = dict.fromkeys(("label", "cfg_id"), manifest.target or "unknown")
+    config = {"metadata": {"cfg_id": manifest.scenario.digest}, "native": {"config": scenario_of(manifest)}}
+    return {
+        "version": "0.2.1",
+        "run": {
+            "uid": manifest.id or run.path.name,
+            "description": f"{manifest.scenario.name}: {summary.outcome.headline}",
+            "time": {"start": manifest.started_at, "duration": summary.window_s and f"PT{summary.window_s}S"},
+        },
+        "scenario": {
+            "stack": [{"metadata": target, "standardized": server, "native": {}}],
+            "load": config | {"standardized": load} if "input" in means else None,
+        },
+        "results": {"request_performance": {"aggregate": aggregate}},
+    }

@@ -5,6 +5,7 @@ Locust records requests and response times only. Their definition depends on the
 
 import csv
 import json
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -206,36 +207,34 @@ def _stats(prefix: Path) -> list[dict[str, str]]:
 
 
 def _of_json(entries: list[dict[str, Any]]) -> list[dict[str, str]]:
-    """Return the rows of Locust's --json-file in the columns of its CSV."""
-    times = [Counter({float(ms): count for ms, count in entry["response_times"].items()}) for entry in entries]
-    rows = [
-        ({"Type": entry["method"] or "", "Name": entry["name"]}, [entry], counts)
-        for entry, counts in zip(entries, times, strict=True)
-    ]
-    rows.append(({"Type": "", "Name": "Aggregated"}, entries, sum(times, Counter[float]())))
-    return [names | _columns_of(each, counts) for names, each, counts in rows]
+    """Return the rows of Locust's --json-file, and of all requests together, in the columns of its CSV."""
+    rows = [_row(entry["method"] or "", entry["name"], [entry]) for entry in entries]
+    return [*rows, _row("", "Aggregated", entries)] if entries else rows
 
 
-def _columns_of(entries: list[dict[str, Any]], counts: "Counter[float]") -> dict[str, str]:
-    sent, timed = sum(entry["num_requests"] for entry in entries), counts.total()
-    span_s = max((entry["last_request_timestamp"] or 0 for entry in entries), default=0) - min(
-        (entry["start_time"] for entry in entries), default=0
+def _row(method: str, name: str, entries: list[dict[str, Any]]) -> dict[str, str]:
+    sent, failed, total_ms = (
+        sum(entry[key] for entry in entries) for key in ("num_requests", "num_failures", "total_response_time")
     )
-    figures: dict[str, float | None] = {
-        _SENT: sent,
-        _FAILED: sum(entry["num_failures"] for entry in entries),
-        "Average Response Time": sum(entry["total_response_time"] for entry in entries) / timed if timed else None,
-        "Max Response Time": max((entry["max_response_time"] for entry in entries), default=0) if timed else None,
-        "Requests/s": sent / span_s if span_s > 0 else None,
-    }
-    ordered = list(accumulate(sorted(counts.items()), lambda total, item: (item[0], total[1] + item[1])))
-    for name, share in (("50%", 0.5), ("95%", 0.95), ("99%", 0.99)):
-        figures[name] = next((ms for ms, count in ordered if count >= share * timed), None)
-    return {name: "N/A" if value is None else str(value) for name, value in figures.items()}
+    figures = {_SENT: sent, _FAILED: failed}
+    counts = Counter[float]()
+    for entry in entries:
+        counts.update({float(ms): count for ms, count in entry["response_times"].items()})
+    ordered = sorted(counts)
+    ended = list(accumulate(counts[ms] for ms in ordered))
+    if ended:
+        figures |= {f"{q}%": ordered[bisect_left(ended, q / 100 * ended[-1])] for q in (50, 95, 99)}
+        figures["Average Response Time"] = total_ms / ended[-1]
+        figures["Max Response Time"] = max(entry["max_response_time"] for entry in entries)
+    ends_s = max(entry["last_request_timestamp"] or 0 for entry in entries)
+    if (span_s := ends_s - min(entry["start_time"] for entry in entries)) > 0:
+        figures["Requests/s"] = sent / span_s
+    return {"Type": method, "Name": name} | {key: str(value) for key, value in figures.items()}
 
 
 def _requests(path: Path) -> Table:
     """Return the table of requests."""
+    prefix = prefix_of(path)
     rows = [
         (
             " ".join(row[key] for key in ("Type", "Name") if row.get(key)),
@@ -244,16 +243,11 @@ def _requests(path: Path) -> Table:
                 for head, column in _STATS.items()
             ),
         )
-        for row in _stats(prefix_of(path))
+        for row in _stats(prefix)
     ]
-    prefix = prefix_of(path)
-    all_there = prefix.with_name(prefix.name + ".json").is_file()
-    end = (
-        ""
-        if all_there
-        else f" Its CSV files may end a second before the run; --json-file {prefix.name} has all requests."
-    )
-    note = f"Whole run, counted by Locust. Percentiles are rounded to two digits.{end}"
+    note = "Whole run, counted by Locust. Percentiles are rounded to two digits."
+    if not prefix.with_name(prefix.name + ".json").is_file():
+        note += f" Its CSV files may end a second before the run; --json-file {prefix.name} has all requests."
     return Table("locust", "Requests by Locust", ("", *_STATS), rows, note)
 
 

@@ -85,8 +85,8 @@ class ReplaySessions(Opened):
         }
 
     def warnings(self) -> list[str]:
-        """Return one line per kind of request or key that the load leaves out."""
-        return [f"{self._workload.path}: {line}" for line in self.index.warnings()]
+        """Return lines on requests and keys that the load leaves out."""
+        return [f"{self._workload.path}: {line}" for line in self.index.losses(expected=False)]
 
     def in_words(self) -> list[str]:
         """Return the lines of the plan."""
@@ -94,9 +94,7 @@ class ReplaySessions(Opened):
         lines = [
             f"{self._workload.path} ({index.format.name}): {plural(len(index), 'session')}, {plural(index.turns, 'turn')}"
         ]
-        warnings = index.warnings()
-        lines += [f"left out: {plural(count, 'turn')} {why}" for why, count in sorted(index.left_out.items())]
-        lines += [line for line in warnings if line not in lines]
+        lines += index.losses()
         if index.out_of_order:
             lines.append(f"{plural(index.out_of_order, 'turn')} out of order in the file, sorted by time")
         return lines + index.in_words()

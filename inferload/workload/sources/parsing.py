@@ -71,8 +71,9 @@ def parse(document: Any, sampler: Sampler, columns: Columns) -> RecordedConversa
     known = lengths if isinstance(lengths, list) else [None] * (len(turns) - 1) + [lengths]
     if len(known) < len(turns):
         raise DocumentError(f"{columns.output_tokens} has {len(known)} lengths for {len(turns)} turns")
-    for number, (turn, length) in enumerate(zip(turns, known[-len(turns) :], strict=True)):
-        turns[number] = replace(turn, output_tokens=_whole_number(columns.output_tokens, length) or turn.output_tokens)
+    for number, length in enumerate(known[-len(turns) :]):
+        if (tokens := _whole_number(columns.output_tokens, length)) is not None:
+            turns[number] = replace(turns[number], output_tokens=tokens)
     session = _value(document, columns.session_id)
     return RecordedConversation(
         tuple(turns),
@@ -90,9 +91,7 @@ def _messages(
     for key in (columns.messages, *_CONVERSATIONS):
         if (listed := _listed(_value(document, key), in_cell=True)) is not None:
             if listed and all(map(_are_turns, listed)):  # as in SGLang's agentic traces
-                raise DocumentError(
-                    f"{key} has several conversations; write each as a line, such as by jq -c '.{key}[]'"
-                )
+                raise DocumentError(f"{key} has several conversations; write each as a line: jq -c '.{key}[]'")
             if _are_texts(listed):  # as in UltraChat
                 return [(("user", "assistant")[number % 2], text) for number, text in enumerate(listed)]
             return [message for item in listed if (message := _message(item, dropped, any_role)) is not None]
@@ -127,30 +126,16 @@ def _questions(document: Mapping[str, Any], columns: Columns) -> RecordedConvers
 
 # Bodies of requests in files of a batch API: OpenAI's and Anthropic's; of AIPerf's traces.
 _BODIES = ("body", "params", "payload")
+# Limits of an answer in a body: its planned length, as no answer is recorded.
+_LIMITS = ("max_completion_tokens", "max_tokens", "max_output_tokens")
 # Keys of a record, its body or its turns that change the load and are not sent.
 _CHANGES_LOAD = (
-    "delay timestamp image images audio audios video videos extra model temperature top_p top_k min_p stop stop_sequences n seed "
+    "delay timestamp image images audio audios video videos extra temperature top_p top_k min_p stop stop_sequences n seed "
     "frequency_penalty presence_penalty logprobs response_format tool_choice thinking reasoning reasoning_effort priority"
 )
 _NOT_SENT = frozenset(_CHANGES_LOAD.split())
-# Names of other tools for a record's prompt and planned length (AIPerf 0.13).
-_PROMPTS, _LENGTHS = ("text", "text_input"), ("output_length",)
 _CONVERSATIONS = ("conversations", "conversation", "items")  # of ShareGPT's files
-_UNNAMED = Columns()
-
-
-def _are_turns(value: Any) -> bool:
-    """Return whether a value is a list of turns: with a text, or with new messages."""
-    keys = {"text", "texts", "messages"}
-    return (
-        bool(value)
-        and isinstance(value, list)
-        and all(isinstance(turn, Mapping) and keys & turn.keys() for turn in value)
-    )
-
-
-# Limits of an answer in a body: its planned length, as no answer is recorded.
-_LIMITS = ("max_completion_tokens", "max_tokens", "max_output_tokens")
+_PROMPT = Columns().prompt
 
 
 def _count_not_sent(document: Mapping[str, Any], dropped: Counter[str]) -> None:
@@ -160,39 +145,45 @@ def _count_not_sent(document: Mapping[str, Any], dropped: Counter[str]) -> None:
             dropped[f"`{key}`"] += 1
 
 
+def _are_turns(value: Any) -> bool:
+    """Return whether a value is a list of turns of AIPerf or SGLang: with a text, or with new messages."""
+    keys = {"text", "texts", "messages"}
+    turns = value if isinstance(value, list) else []
+    return bool(turns) and all(isinstance(turn, Mapping) and keys & turn.keys() for turn in turns)
+
+
 def _of_turns(document: Mapping[str, Any], columns: Columns, dropped: Counter[str]) -> Mapping[str, Any]:
-    """Return a document of AIPerf's or SGLang's turns as one with a list of questions, each with its planned length."""
+    """Return a document of turns as one with a list of questions, each with its planned length."""
     systems: list[str] = []
-    questions: list[tuple[str, Any]] = []
+    asked: list[str] = []
+    lengths: list[Any] = []
     for turn in document["turns"]:
         _count_not_sent(turn, dropped)
         said = _said(turn, dropped)
         of_system = [text for role, text in said if role == "system"]
-        if questions and of_system:
+        if of_system and asked:
             dropped["later system messages"] += len(of_system)
         else:
             systems += of_system
-        asked = "\n".join(text for role, text in said if role != "system")
-        if asked.strip():
-            questions.append((asked, next((turn[name] for name in _LENGTHS if name in turn), None)))
+        text = "\n".join(text for role, text in said if role != "system")
+        if text.strip():
+            asked.append(text)
+            lengths.append(turn.get("output_length"))
         elif not of_system:
             dropped["turns without text"] += 1
-    named = {
-        columns.prompt: [text for text, _ in questions],
-        columns.output_tokens: [length for _, length in questions],
-    }
-    return {**document, **named} | ({columns.system: "\n".join(systems)} if systems else {})
+    system = {columns.system: "\n".join(systems)} if systems else {}
+    return {**document, columns.prompt: asked, columns.output_tokens: lengths, **system}
 
 
 def _said(turn: Mapping[str, Any], dropped: Counter[str]) -> list[RoleText]:
-    """Return the texts of a turn: of its new messages, without answers, or its own."""
-    if isinstance(turn.get("messages"), list):
-        said = (_message(item, dropped, any_role=True) for item in turn["messages"])
-        return [message for message in said if message is not None]
-    parts = turn.get("texts") or [turn.get("text")]
-    listed = [part.get("contents") or () if isinstance(part, Mapping) else (part,) for part in parts]
-    role: Role = "system" if turn.get("role") == "system" else "user"
-    return [(role, text) for each in listed for text in each if isinstance(text, str)]
+    """Return the texts of a turn: those of its messages, or its own."""
+    messages = turn.get("messages")
+    if not isinstance(messages, list):
+        parts = turn.get("texts") or [turn.get("text")]
+        named = [part.get("contents") or () if isinstance(part, Mapping) else (part,) for part in parts]
+        content = [text for texts in named for text in texts if isinstance(text, str)]
+        messages = [{"role": turn.get("role"), "content": content}]
+    return [message for item in messages if (message := _message(item, dropped, any_role=True)) is not None]
 
 
 def _keyed(document: Any, columns: Columns, dropped: Counter[str]) -> Any:
@@ -206,15 +197,15 @@ def _keyed(document: Any, columns: Columns, dropped: Counter[str]) -> Any:
     if not isinstance(document, Mapping):
         return document
     _count_not_sent(document, dropped)
-    known = any(_value(document, key) is not None for key in (columns.prompt, columns.messages, *_CONVERSATIONS))
-    if not known and _are_turns(turns := document.get("turns")):
-        return _of_turns(document, columns, dropped)
-    if not known and columns.prompt == _UNNAMED.prompt:
-        of_turns = turns if isinstance(turns, list) and _are_texts(turns) else None
-        prompt = of_turns or next((document[key] for key in _PROMPTS if document.get(key)), None)
-        document = document if prompt is None else {**document, columns.prompt: prompt}
-    if (length := next((document[key] for key in _LENGTHS if document.get(key) is not None), None)) is not None:
-        document = {columns.output_tokens: length, **document}
+    if all(_value(document, key) is None for key in (columns.prompt, columns.messages, *_CONVERSATIONS)):
+        turns = document.get("turns")
+        if _are_turns(turns):
+            return _of_turns(document, columns, dropped)
+        prompt = turns if isinstance(turns, list) and _are_texts(turns) else document.get("text")  # as AIPerf's
+        if prompt and columns.prompt == _PROMPT:
+            document = {**document, columns.prompt: prompt}
+    if document.get("output_length") is not None:
+        document = {columns.output_tokens: document["output_length"], **document}
     body = next((document[key] for key in _BODIES if isinstance(document.get(key), Mapping)), None)
     if body is None or any(_value(document, key) is not None for key in (columns.prompt, columns.messages)):
         return document

@@ -11,7 +11,9 @@ from inferload.workload.traces.otel import otel
 from inferload.workload.traces.otel import unused as unused_attributes
 from inferload.workload.traces.requests import (
     AZURE,
+    BAILIAN,
     BURSTGPT,
+    MOONCAKE,
     TableColumns,
     azure,
     bailian,
@@ -37,14 +39,11 @@ class Nested(Struct, frozen=True):
 
 
 class Format(Struct, frozen=True):
-    """Properties of a format: the parser of its records, or `nested`.
-
-    `unused`: yields the keys of a record that may change the load and are not used.
-    """
+    """Properties of a format: the parser of its records, or `nested`."""
 
     name: str
     parser: Parser | None = None
-    unused: Callable[[Any], Iterable[str]] = lambda _record: ()
+    unused: Callable[[Any], Iterable[str]] = lambda _record: ()  # keys that may change the load and are not used
     columns: tuple[str, ...] | None = None  # of a table: those that it must have; None: JSON
     lists: bool = False  # a record need not be an object
     nested: Nested | None = None
@@ -55,36 +54,23 @@ class Format(Struct, frozen=True):
 
 def of_table(columns: TableColumns) -> Format:
     """Return the format of a table with these columns."""
-    return Format("csv", partial(table, columns), beyond(columns.used), columns.used, ordered=False)
+    return Format("csv", partial(table, columns), beyond(*columns.used), columns.used, ordered=False)
 
 
-_OF_AZURE, _OF_BURSTGPT = (
-    beyond((*AZURE, "NumImages")),
-    beyond((*BURSTGPT, "Session ID", "Elapsed time", "Total tokens", "Log Type")),
-)
+_OF_AZURE = beyond(*AZURE, "NumImages")
+_OF_BURSTGPT = beyond(*BURSTGPT, "Session ID", "Elapsed time", "Total tokens", "Log Type")
 FORMATS: Mapping[str, Format] = {
     trace_format.name: trace_format
     for trace_format in (
-        Format(
-            "mooncake",
-            mooncake,
-            beyond(
-                "timestamp created_time input_length input_tokens output_length output_tokens hash_ids session_id delay delay_ms "
-                "type request_id"
-            ),
-        ),
-        Format(
-            "bailian",
-            bailian,
-            beyond("timestamp input_length output_length hash_ids chat_id parent_chat_id turn"),
-        ),
+        Format("mooncake", mooncake, beyond(*MOONCAKE)),
+        Format("bailian", bailian, beyond(*BAILIAN)),
         Format("azure-2023", azure, _OF_AZURE, AZURE),
         Format("azure-2024", azure, _OF_AZURE, AZURE),
         Format("azure-2025", azure, _OF_AZURE, AZURE, published=False),
         Format("burstgpt-1", burstgpt, _OF_BURSTGPT, BURSTGPT),
         Format("burstgpt-2", burstgpt, _OF_BURSTGPT, BURSTGPT),
         Format("weka", nested=Nested(weka, place, observed, in_words, weka_whole), ordered=False, timed=False),
-        Format("tracelab", tracelab, beyond(TRACELAB_KEYS), ordered=False),
+        Format("tracelab", tracelab, beyond(*TRACELAB_KEYS), ordered=False),
         Format("otel", otel, unused_attributes, lists=True, ordered=False, published=False),
         Format("jsonl", own),
         of_table(TableColumns()),

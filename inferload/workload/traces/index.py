@@ -39,11 +39,11 @@ _FAULTS = (TraceFault, ValueError, KeyError, AttributeError, TypeError, Arithmet
 _OUTSIDE = "of sessions that begin outside the window"
 _EMPTY = "without a prompt or an answer"
 _UNTIMED = "of sessions without a start time, which others have"
-_NO_REQUEST = "not a request"
 _NO_PARENT = "no parent"
 _BRANCH = "branch"
 _OVERLAP = "overlap"
-_MOST_KEYS, _LONGEST_KEY = 64, 48  # of keys that are not used
+_EXPECTED = (_EMPTY, _OUTSIDE, "not a request")
+_MOST_KEYS, _LONGEST_KEY = 32, 48  # of keys that are not used, in the line about them
 _POSITION = 3  # numbers of the position of a turn: offset of the record, its bytes, number of the turn in it
 
 
@@ -74,7 +74,6 @@ class TraceIndex:
         self.timed = trace_format.timed
         self.unused: Counter[str] = Counter()  # records, by key that may change the load
         self.images = 0
-        self.added = 0  # turns whose length is that of new text
         self._observed: Counter[str] = Counter()
         self._window = window
         self._sessions: list[_IndexedSession] = []
@@ -148,22 +147,18 @@ class TraceIndex:
             )
         if overlapping := found[_OVERLAP]:
             lines.append(f"{plural(overlapping, 'turn')} began before the answer before had ended: sent after it")
-        if self.added:
-            text = f"{plural(self.added, 'turn')} of sessions without hash_ids: input_length is new text behind the history"
-            lines.append(text)
         if self.images:
             lines.append(f"{plural(self.images, 'image')}, whose tokens are not in the planned lengths")
         if not self.format.published:
             lines.append(f"format {self.format.name} is untested: no published file of it was read; check the numbers")
         return lines
 
-    def warnings(self) -> list[str]:
-        """Return lines on what the records have and the load has not."""
-        expected = (_EMPTY, _OUTSIDE, _NO_REQUEST)
-        lost = [(why, count) for why, count in sorted(self.left_out.items()) if not why.endswith(expected)]
+    def losses(self, expected: bool = True) -> list[str]:
+        """Return lines on what the records have and the load has not. `expected` False: without what published files have too."""
+        lost = [(why, count) for why, count in sorted(self.left_out.items()) if expected or not why.endswith(_EXPECTED)]
         lines = [f"left out: {plural(count, 'turn')} {why}" for why, count in lost]
         if self.unused:
-            named = sorted(self.unused.items(), key=lambda key: -key[1])
+            named = self.unused.most_common(_MOST_KEYS)
             text = ", ".join(f"{escaped(key[:_LONGEST_KEY])} ({plural(count, 'record')})" for key, count in named)
             lines.append(f"not used, though they may change the load: {text}")
         return lines
@@ -173,10 +168,7 @@ class TraceIndex:
         self._bases.append(file.base)
         self._decoders.append(decode)
         begins, records = (opened.tell(), lines) if first_line > 1 else (0, json_records)
-        parsed = self._parsed(
-            file, records(opened), first_line, lambda record: self._turns_of(decode(record.text.decode()))
-        )
-        for number, record, turns in parsed:
+        for number, record, turns in self._parsed(file, records(opened), first_line, partial(self._turns_of, decode)):
             position = file.base + begins + record.offset, len(record.text)
             for part, turn in enumerate(turns):
                 if isinstance(turn, str):
@@ -202,20 +194,16 @@ class TraceIndex:
         except _FAULTS as fault:
             raise self._fault(file, number, fault) from None
 
-    def _turns_of(self, record: Any) -> list[RecordedTurn | str]:
+    def _turns_of(self, decode: Callable[[str], Any], record: Record) -> Iterable[RecordedTurn | str]:
         """Return the turns of a record and the reasons why others are left out, and count its keys that are not used."""
         assert self.format.parser is not None
+        value = decode(record.text.decode())
+        if keys := self.format.unused(value):
+            self.unused.update(keys)
         try:
-            turns = list(self.format.parser(record))
+            return list(self.format.parser(value))
         except Missing as missing:
-            turns = [missing.reason]
-        self._count_unused(self.format.unused(record))
-        return turns
-
-    def _count_unused(self, keys: Iterable[str]) -> None:
-        for key in keys:
-            if key in self.unused or len(self.unused) < _MOST_KEYS:
-                self.unused[key] += 1
+            return [missing.reason]
 
     def _decoder(self, file: TraceFile, opened: BinaryIO) -> tuple[Callable[[str], Any], int]:
         """Return the decoder of the records of a file and the number of its first line after a header."""
@@ -238,7 +226,7 @@ class TraceIndex:
         placed = nested.place(sessions)
         self._observed += nested.observed(placed, sessions)
         for session, turns in zip(sessions, placed.sessions, strict=True):
-            self._count_unused(session.unused.elements())
+            self.unused += session.unused
             self.left_out += session.left_out
             sent = [turn for turn in turns if turn.input_tokens and turn.output_tokens]
             self.left_out[_EMPTY] += len(turns) - len(sent)
@@ -268,8 +256,8 @@ class TraceIndex:
             return
         if session.positions:
             session.begins_s = min(session.begins_s, turn.at_s) if turn.timed else session.begins_s
-            self._observed[_OVERLAP] += turn.timed and turn.at_s < session.ends_s
-            self.added += turn.adds
+            if turn.timed and turn.at_s < session.ends_s:
+                self._observed[_OVERLAP] += 1
         else:
             session.begins_s, session.timed = turn.at_s, turn.timed
             self._sessions.append(session)
@@ -311,16 +299,12 @@ class TraceIndex:
         Sessions without a start time are left out if others have one; if none has, the trace is not timed.
         """
         self.timed = self.timed and any(session.timed for session in self._sessions)
-        if self.timed:
-            for session in self._sessions:
-                self.left_out[_UNTIMED] += 0 if session.timed else len(session.positions) // _POSITION
-            self._sessions = [session for session in self._sessions if session.timed]
-            self.turns -= self.left_out[_UNTIMED]
-            self.left_out = +self.left_out
         first_s = self._first_s or 0.0
+        if self.timed:
+            self._keep(lambda session: session.timed, _UNTIMED)
         if self.timed and not self.format.ordered:
             first_s = min((session.begins_s for session in self._sessions), default=0.0)
-            self._sessions = [session for session in self._sessions if self._in_window(session, first_s)]
+            self._keep(lambda session: self._window.holds(session.begins_s - first_s), _OUTSIDE)
         self._start_s = first_s + self._window.from_s if self.timed else 0.0
         self._sessions.sort(key=lambda session: session.begins_s)
         self._begins_s = [session.begins_s for session in self._sessions]
@@ -328,13 +312,12 @@ class TraceIndex:
         self._positions = Grouped.of((session.positions for session in self._sessions), _POSITION)
         del self._sessions, self._by_name, self._followed
 
-    def _in_window(self, session: _IndexedSession, first_s: float) -> bool:
-        """Return whether a session starts in the window, and count its turns as left out otherwise."""
-        if self._window.holds(session.begins_s - first_s):
-            return True
-        self.turns -= len(session.positions) // _POSITION
-        self.left_out[_OUTSIDE] += len(session.positions) // _POSITION
-        return False
+    def _keep(self, holds: Callable[[_IndexedSession], bool], otherwise: str) -> None:
+        """Keep the sessions for which `holds` is true, and count the turns of the others as left out."""
+        if turns := sum(len(each.positions) // _POSITION for each in self._sessions if not holds(each)):
+            self.turns -= turns
+            self.left_out[otherwise] += turns
+            self._sessions = list(filter(holds, self._sessions))
 
     def _is_past(self) -> bool:
         """Return whether no later line can belong to the window."""

@@ -19,25 +19,31 @@ from inferload.workload.traces.turn import (
 MOONCAKE_BLOCK = 512
 
 
+# Dynamo's names.
+_ALIASES = {
+    "input_tokens": "input_length",
+    "output_tokens": "output_length",
+    "created_time": "timestamp",
+    "delay_ms": "delay",
+}
+MOONCAKE = (*_ALIASES, *_ALIASES.values(), "hash_ids", "session_id", "type", "request_id")
+
+
 def mooncake(row: Row) -> tuple[RecordedTurn]:
     """Parse `timestamp` in ms, `input_length`, `output_length`, optional `hash_ids` of 512 tokens, `session_id`, `delay` in ms.
 
     Requests with the same `session_id` follow each other, after `delay` if it is given. As AIPerf sends them, `input_length` is new
-    text behind the history; with `hash_ids` it is the whole prompt. The other names of these keys are Dynamo's.
+    text behind the history; with `hash_ids` it is the whole prompt.
     """
-
-    def key(name: str, other: str) -> str:
-        return other if is_missing(row.get(name)) and other in row else name
-
-    tokens, at, delay = count_of(row, key("input_length", "input_tokens")), key("timestamp", "created_time"), "delay"
-    delay, session = key(delay, "delay_ms"), name_of(row, "session_id")
-    timed, hashed = not is_missing(row.get(at)), row.get("hash_ids") is not None
+    row = {_ALIASES.get(key, key): value for key, value in row.items()}
+    tokens, session = count_of(row, "input_length"), name_of(row, "session_id")
+    timed, hashed = not is_missing(row.get("timestamp")), row.get("hash_ids") is not None
     turn = RecordedTurn(
-        number_of(row, at) / 1e3 if timed else 0.0,
+        number_of(row, "timestamp") / 1e3 if timed else 0.0,
         tokens,
-        count_of(row, key("output_length", "output_tokens")),
+        count_of(row, "output_length"),
         session=session,
-        pause_s=None if is_missing(row.get(delay)) else number_of(row, delay) / 1e3,
+        pause_s=None if is_missing(row.get("delay")) else number_of(row, "delay") / 1e3,
         blocks=blocks_of(row, tokens, MOONCAKE_BLOCK) if hashed else None,
         block_tokens=MOONCAKE_BLOCK,
         timed=timed,
@@ -47,6 +53,7 @@ def mooncake(row: Row) -> tuple[RecordedTurn]:
 
 
 BAILIAN_BLOCK = 16
+BAILIAN = ("timestamp", "input_length", "output_length", "hash_ids", "chat_id", "parent_chat_id", "turn", "type")
 
 
 def bailian(row: Row) -> tuple[RecordedTurn]:

@@ -5,13 +5,14 @@ from collections.abc import Iterator
 from inferload.workload.traces.turn import Missing, RecordedTurn, Row, count_of, instant_s, name_of
 
 # Keys that are used, or do not change the load.
-KEYS = (
+_KEYS = (
     "provider project session_id round_index round_id input_tokens_total prefix_tokens newly_append_tokens "
     "claude_uncached_input_tokens claude_cache_creation_input_tokens claude_cache_read_input_tokens output_tokens "
     "reasoning_output_tokens timing_events tools current_input_event_count current_user_message_count "
     "current_tool_result_count current_user_message_chars current_tool_result_chars current_input_chars "
     "first_input_event_type store trace_key"
 )
+KEYS = _KEYS.split()
 # Input events of a step; all other events are output.
 _INPUTS = ("user_message", "tool_result")
 

@@ -48,14 +48,12 @@ def completed(turns: Sequence[RecordedTurn]) -> list[RecordedTurn]:
 
     A turn without a time follows the one before by its pause.
     """
-    whole: list[RecordedTurn] = []
-    for turn in turns:
-        known = turn
-        if whole and not turn.timed:
-            known = replace(known, at_s=ended_s(whole[-1]) + (turn.pause_s or 0.0))
-        if whole and turn.adds:
-            known = replace(known, input_tokens=whole[-1].input_tokens + whole[-1].output_tokens + turn.input_tokens)
-        whole.append(known)
+    whole = list(turns[:1])
+    for turn in turns[1:]:
+        before = whole[-1]
+        at_s = turn.at_s if turn.timed else ended_s(before) + (turn.pause_s or 0.0)
+        tokens = before.input_tokens + before.output_tokens if turn.adds else 0
+        whole.append(replace(turn, at_s=at_s, input_tokens=tokens + turn.input_tokens))
     whole.sort(key=lambda turn: turn.at_s)
     return [
         replace(turn, after="tool") if before is not None and before.calls else turn
@@ -83,29 +81,31 @@ Row = Mapping[str, Any]
 # Record of a trace -> its requests, and reasons why others are left out; TraceFault for a record in another format.
 Parser = Callable[[Any], Iterable[RecordedTurn | str]]
 
-_NO_VALUE = ("", "nan", "null", "none", "na", "n/a", "-", "\\n")  # cells without a value, in lower case
-_NO_VALUE_BEGINS = frozenset(" \t\xa0nN-\\")
+_NO_VALUE = {"", "nan", "null", "none", "na", "n/a", "-", "\\n"}  # cells without a value, in lower case
 
 
 def is_missing(value: object) -> bool:
     """Return whether a value of JSON or a cell of a table is none."""
     if isinstance(value, str):
-        return not value or (value[0] in _NO_VALUE_BEGINS and value.strip().lower() in _NO_VALUE)
+        return value.strip().lower() in _NO_VALUE
     return value is None or (isinstance(value, float) and isnan(value))
 
 
-def beyond(known: str | Iterable[str]) -> Callable[[Any], Iterable[str]]:
-    """Return the function that yields the keys with a value of a record that are not known."""
-    names = frozenset(known.split() if isinstance(known, str) else known)
-    return lambda row: (key for key in row.keys() - names if not is_missing(row[key]))
+def beyond(*known: str) -> Callable[[Row], Sequence[str]]:
+    """Return the function that returns the keys with a value of a record that are not known. A trace's model is never sent."""
+    names = frozenset((*known, "model", "Model"))
+    return lambda row: (
+        () if names.issuperset(row) else [key for key in row if key not in names and not is_missing(row[key])]
+    )
 
 
 def name_of(row: Row, *keys: str) -> str | None:
     """Return the first name that a record has, as a text; None without one."""
-    value = next((row[key] for key in keys if not is_missing(row.get(key))), None)
-    if isinstance(value, float) and value.is_integer():  # of a column in which others are missing
-        value = int(value)
-    return None if value is None else str(value).strip()
+    for key in keys:
+        value = row.get(key)
+        if not is_missing(value):  # whole numbers of a column in which others are missing are floats
+            return str(int(value) if isinstance(value, float) and value.is_integer() else value).strip()
+    return None
 
 
 def json_line(line: str) -> Any:
@@ -138,7 +138,7 @@ def number_of(row: Row, key: str) -> float:
     raise Missing(key) if is_missing(value) else TraceFault(f"{key} is {value!r}; it must be a number of at least 0")
 
 
-_PLAIN = 1 << 53  # smaller integers are floats without rounding
+_PLAIN, _DIGITS = 1 << 53, 16  # integers that are smaller, or have fewer digits, are floats without rounding
 
 
 def count_of(row: Row, key: str) -> int:
@@ -146,6 +146,8 @@ def count_of(row: Row, key: str) -> int:
     value = row.get(key)
     if type(value) is int and 0 <= value < _PLAIN:
         return value
+    if type(value) is str and value.isdecimal() and len(value) < _DIGITS:  # most cells
+        return int(value)
     number = number_of(row, key)
     if not number.is_integer():
         raise TraceFault(f"{key} is {row[key]!r}; it must be a whole number")

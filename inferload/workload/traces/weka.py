@@ -79,7 +79,7 @@ _OF_ENTRY = (
     "t type model in out hash_ids input_types output_types stop api_time think_time ttft agent_id subagent_type duration_ms status "
     "total_tokens tool_use_count requests models tool_tokens system_tokens"
 )
-_beyond_session, _beyond_entry = beyond(_OF_SESSION), beyond(_OF_ENTRY)
+_beyond_session, _beyond_entry = beyond(*_OF_SESSION.split()), beyond(*_OF_ENTRY.split())
 
 
 class _Requests(msgspec.Struct):

@@ -242,13 +242,10 @@ def test_turns_of_other_clients_are_questions_with_their_lengths(
 
 
 def test_names_of_other_clients_and_keys_that_are_not_sent() -> None:
-    for key in ("text", "text_input"):
-        found = parse(
-            {key: "Why?", "turns": 1, "output_length": 20, "temperature": 0, "delay": 0}, "conversation", Columns()
-        )
-        assert isinstance(found, RecordedConversation)
-        assert found.turns == (Exchange("Why?", None, 20),)
-        assert found.dropped == {"`temperature`": 1}
+    keys = {"output_length": 20, "temperature": 0, "delay": 0, "model": "m"}
+    found = parse({"text": "Why?", "turns": 1} | keys, "conversation", Columns())
+    assert isinstance(found, RecordedConversation)
+    assert (found.turns, found.dropped) == ((Exchange("Why?", None, 20),), {"`temperature`": 1})
     with pytest.raises(DocumentError, match="no text: neither question nor messages"):
         parse({"text": "Why?"}, "conversation", Columns(prompt="question"))
     with pytest.raises(DocumentError, match="several conversations; write each as a line"):
