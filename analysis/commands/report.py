@@ -113,10 +113,11 @@ def _print_as(form: str, run_dirs: Sequence[Path]) -> int:
     from ..interop import llmd, vllm_bench
 
     for run_dir in run_dirs:
+        run = OpenRun(run_dir)
         if form == "llm-d":
-            print(json.dumps(llmd.document(OpenRun(run_dir)), indent=2, allow_nan=False))
-            continue
-        print(vllm_bench.block(vllm_bench.document(frames.load(OpenRun(run_dir), whole=True))))
+            print(json.dumps(llmd.document(run), indent=2, allow_nan=False))
+        else:
+            print(vllm_bench.block(vllm_bench.document(frames.load(run, whole=True))))
     return 0
 
 
@@ -189,8 +190,6 @@ def _check(arguments: argparse.Namespace) -> None:
         raise UsageError("report: --together requires two or more run directories")
     if runs != 1 and (arguments.vllm_bench is not None or (arguments.server_log is not None and not locust)):
         raise UsageError("report: --vllm-bench and --server-log require a single run directory")
-    if arguments.form == "llm-d" and runs != 1:
-        raise UsageError("report: --as llm-d prints a single run directory; name one")
     _check_kinds(arguments)
 
 

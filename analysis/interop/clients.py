@@ -34,6 +34,7 @@ from .result import (
 
 OUR_BACKEND = "inferload"  # in the files of `inferload report --vllm-bench`
 OUR_EXPORT = "inferload report --vllm-bench"
+VLLM, SGLANG = "vllm bench serve", "SGLang bench_serving"
 AIPERF_TEXT = "AIPerf, as printed or as CSV"
 OFFLINE = "vllm bench throughput"
 WITHOUT_SERVER = f"{published.ONE_FIGURE}; without a server: the engine's limit"
@@ -48,11 +49,11 @@ _RATES = (TURNS.key, OUTPUT.key, TOTAL.key, GOODPUT.key)
 class Client:
     """A client's file. Values are paths: keys and positions between dots; the first of several between bars that has a value.
 
-    A number is also a sum and a quotient of paths: `a + b / c`. In `rate`, `statistic` and `count`, `{name}` is a metric, `{q}` a
-    statistic and `{word}` the client's word for it. `settings`: keys below a path, the first that exists.
+    A number is also a sum, less what has a value, and a quotient of paths: `a + b - c / d`. In `rate`, `statistic` and `count`,
+    `{name}` is a metric, `{q}` a statistic and `{word}` the client's word for it. `settings`: keys below the first path there is.
     """
 
-    notes: tuple[str, ...]
+    notes: tuple[str, ...] = ()  # empty: what it counts
     each: str = ""  # of the file, which is the `report` of a result: the result, or several; empty: the whole file
     rates: Sequence[str] = ()  # metrics of _RATES, empty for none
     rate: str = "{name}"
@@ -69,7 +70,7 @@ class Client:
     output_tokens: str = ""
     concurrency: str = ""
     started_at: str = ""
-    completed: str | Callable[[Document], float | None] = ""
+    completed: str = ""
     failed: str | Callable[[Document], float | None] = ""
     unrecorded: tuple[str, ...] = ()  # note on failed requests that are not known
     unfinished: str = ""
@@ -89,16 +90,14 @@ def _number(document: Document, expression: str) -> float | None:
     """Return the first alternative of an expression that has a value."""
     for alternative in filter(None, expression.split("|")):
         sum_of, _, by = alternative.partition(" / ")
+        sum_of, *less = sum_of.split(" - ")
         terms = [_found(number_of, document, path) for path in sum_of.split(" + ")]
-        total = None if None in terms else float(sum(filter(None, terms)))
+        without = sum(_found(number_of, document, path) or 0.0 for path in less)
+        total = None if None in terms else float(sum(filter(None, terms))) - without
         value = ratio(total, _found(number_of, document, by)) if by else total
         if value is not None:
             return value
     return None
-
-
-def _count(document: Document, value: str | Callable[[Document], float | None]) -> float | None:
-    return _number(document, value) if isinstance(value, str) else value(document)
 
 
 def _mean(document: Document, expression: str) -> float | None:
@@ -146,13 +145,14 @@ def results(client: Client, document: Document, name: str) -> Iterator[Imported]
 
 def _result(client: Client, document: Document, name: str) -> Imported:
     figures = _figures(client, document)
-    completed, failed = _count(document, client.completed), _count(document, client.failed)
-    unfinished = _number(document, client.unfinished)
+    completed, unfinished = _number(document, client.completed), _number(document, client.unfinished)
+    failed = _number(document, client.failed) if isinstance(client.failed, str) else client.failed(document)
     if completed is None and failed and all(value is None for value in figures.values()):
         completed = 0.0  # AIPerf omits counts of 0
     cut_off = ("it was cancelled before its end",) if document.get("was_cancelled") is True else ()
     of_failed = failed_note(failed, completed) if failed is not None else client.unrecorded
-    notes = (*client.notes, *of_failed, *unfinished_note(unfinished))
+    counts = client.notes or (f"{note_of(name)}; {_CLOCK_UNKNOWN}",)
+    notes = (*counts, *of_failed, *unfinished_note(unfinished))
     return Imported(
         client=name,
         figures=figures,
@@ -177,18 +177,6 @@ def _result(client: Client, document: Document, name: str) -> Imported:
 # -- rows
 
 
-def _noted(name: str) -> tuple[str]:
-    return (f"{note_of(name)}; {_CLOCK_UNKNOWN}",)
-
-
-def _llmd_completed(document: Document) -> float | None:
-    requests = at(document, *_OF_LLMD.split("."), "requests")
-    total = number_of(at(requests, "total"))
-    return (
-        None if total is None else total - sum(number_of(at(requests, key)) or 0 for key in ("failures", "incomplete"))
-    )
-
-
 def _sglang_failed(document: Document) -> float | None:
     errors = document.get("errors")
     return float(sum(map(bool, errors))) if isinstance(errors, list) else None
@@ -203,7 +191,6 @@ def _aiperf_failed(document: Document) -> float | None:
 
 
 _SERVING = Client(
-    notes=_noted("vllm bench serve"),
     rates=(
         "request_throughput",
         "output_throughput",
@@ -220,19 +207,14 @@ _SERVING = Client(
     completed="completed",
     failed="failed",
 )
-_RUST = replace(_SERVING, notes=_noted("vllm-rs bench"))
-_TENSORRT = replace(_SERVING, notes=(f"its definitions were not looked at; {_CLOCK_UNKNOWN}",))
 _OURS = replace(
     _SERVING,
-    notes=(
-        f"{note_of('vllm bench serve', later=False)}; measured by inferload; the file does not contain the verdict of its run",
-    ),
+    notes=(f"counts as {VLLM} 0.32; measured by inferload; the file does not contain the verdict of its run",),
 )
 _SGLANG_SETTINGS = "backend dataset_name request_rate max_concurrency"
 _SGLANG_WORKLOAD = "random_input_len random_output_len random_range_ratio sharegpt_output_len"
 _SGLANG = replace(
     _SERVING,
-    notes=_noted("SGLang bench_serving"),
     rates=(
         "request_throughput|completed / duration",
         "output_throughput",
@@ -247,7 +229,6 @@ _SGLANG = replace(
     unrecorded=("it does not record failed requests",),
 )
 _AIPERF = Client(
-    notes=_noted("AIPerf"),
     rates=("request_throughput", "output_token_throughput", "total_token_throughput", "goodput"),
     rate="{name}.avg",
     units_of_rates=True,
@@ -271,7 +252,6 @@ _AIPERF = Client(
     failed=_aiperf_failed,
 )
 _GUIDELLM = Client(
-    notes=_noted("GuideLLM"),
     each="benchmarks",
     rates=("requests_per_second", "output_tokens_per_second", "tokens_per_second"),
     rate="metrics.{name}.successful.mean",
@@ -291,7 +271,6 @@ _GUIDELLM = Client(
     unfinished="metrics.request_totals.incomplete|request_totals.incomplete",
 )
 _GENAI = Client(
-    notes=_noted("genai-bench"),
     each="aggregated_metrics",
     rates=(
         "requests_per_second",
@@ -309,7 +288,6 @@ _GENAI = Client(
     failed="num_error_requests",
 )
 _INFERENCE_PERF = Client(
-    notes=_noted("inference-perf"),
     rates=("requests_per_sec", "output_tokens_per_sec", "total_tokens_per_sec", "request_goodput"),
     rate="successes.throughput.{name}|successes.goodput_metrics.{name}",
     latencies=("time_to_first_token", "time_per_output_token", "inter_token_latency", "request_latency"),
@@ -323,7 +301,6 @@ _INFERENCE_PERF = Client(
     failed="failures.count",
 )
 _EVALSCOPE = Client(
-    notes=_noted("EvalScope"),
     rates=("Req Throughput (req/s)", "Output Throughput (tok/s)", "Total Throughput (tok/s)"),
     latencies=("TTFT (ms)", "TPOT (ms)", "ITL (ms)", "Latency (s)"),
     statistic="{word}{name}",
@@ -352,7 +329,7 @@ _LLMD = Client(
     output_tokens=f"{_OF_LLMD}.requests.output_length.mean",
     concurrency="scenario.load.standardized.concurrency",
     started_at="run.time.start",
-    completed=_llmd_completed,
+    completed=f"{_OF_LLMD}.requests.total - {_OF_LLMD}.requests.failures - {_OF_LLMD}.requests.incomplete",
     failed=f"{_OF_LLMD}.requests.failures",
     unfinished=f"{_OF_LLMD}.requests.incomplete",
 )
@@ -384,6 +361,8 @@ def recognised(document: Document) -> tuple[str, Client] | None:
     before_0_5 = "0.4" if isinstance(first, Mapping) and "config" in first else "0.2 or 0.3"
     before_0_4 = at(document, "input_config", "endpoint", "model_names") is not None and _is_of_nvidia(document)
     is_vllm = "completed" in keys and bool(_VLLM_ONLY & keys)
+    of_rust = {"input_throughput", "max_model_len"} <= keys
+    serving = "TensorRT-LLM benchmark_serving" if "user_throughput" in keys else "vllm-rs bench" if of_rust else VLLM
     llmd, tool = text_of(document.get("version")) or "", at(document, "scenario", "load", "standardized")
     report = f"llm-d Benchmark Report {llmd} of {at(tool, 'tool') or 'an unknown tool'} {at(tool, 'tool_version') or ''}".strip()
     rows: tuple[tuple[bool, str, Client], ...] = (
@@ -401,11 +380,9 @@ def recognised(document: Document) -> tuple[str, Client] | None:
         (guidellm is not None, f"GuideLLM {guidellm}", _GUIDELLM),
         (isinstance(at(first, "metrics"), Mapping), f"GuideLLM {before_0_5}", _GUIDELLM),
         (isinstance(at(document, "aggregated_metrics", "stats"), Mapping), "genai-bench", _GENAI),
-        ("completed" in keys and bool(_SGLANG_ONLY & keys), "SGLang bench_serving", _SGLANG),
+        ("completed" in keys and bool(_SGLANG_ONLY & keys), SGLANG, _SGLANG),
         (is_vllm and document.get("backend") == OUR_BACKEND, OUR_EXPORT, _OURS),
-        (is_vllm and "user_throughput" in keys, "TensorRT-LLM benchmark_serving", _TENSORRT),
-        (is_vllm and {"input_throughput", "max_model_len"} <= keys, "vllm-rs bench", _RUST),
-        (is_vllm, "vllm bench serve", _SERVING),
+        (is_vllm, serving, _SERVING),
     )
     return next(((name, client) for matches, name, client in rows if matches), None)
 

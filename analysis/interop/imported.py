@@ -13,7 +13,7 @@ from inferload.figures.other_clients import note_of
 from inferload.scenario.files import yaml_text
 
 from . import aiperf_text, published, tables
-from .clients import OFFLINE, WITHOUT_SERVER, aiperf_of_text, recognised, refused, results
+from .clients import OFFLINE, SGLANG, VLLM, WITHOUT_SERVER, aiperf_of_text, recognised, refused, results
 from .result import Imported, failed_note, known, ratio, unread_note
 
 
@@ -120,7 +120,7 @@ def _block(block: published.Published) -> Imported:
     counts = block.counts
     completed, failed = counts.get("successful requests"), counts.get("failed requests")
     limit = counts.get("maximum request concurrency", counts.get("max request concurrency"))
-    client = "SGLang bench_serving" if _OF_SGLANG in counts else "vllm bench serve"
+    client = SGLANG if _OF_SGLANG in counts else VLLM
     return Imported(
         client=client,
         figures=block.figures,
@@ -161,14 +161,13 @@ def _with_parts(path: Path, document: object) -> object:
     """Return EvalScope's summary with the percentiles and arguments that it writes beside it; any other document as it is."""
     if path.name != _EVALSCOPE_SUMMARY or not isinstance(document, Mapping):
         return document
-    parts: dict[str, object] = {}
-    for name, file in (("percentiles", "benchmark_percentile.json"), ("arguments", "benchmark_args.json")):
-        with suppress(OSError, ValueError):
-            parts[name] = json.loads(rundir.read_text(path.with_name(file)))
-    rows = parts.get("percentiles")
-    if isinstance(rows, list):
-        parts["percentiles"] = {row.get("Percentiles"): row for row in rows if isinstance(row, Mapping)}
-    return {**document, **parts}
+    parts = dict(document)
+    with suppress(OSError, ValueError):
+        parts["arguments"] = json.loads(rundir.read_text(path.with_name("benchmark_args.json")))
+    with suppress(OSError, ValueError, LookupError, TypeError):
+        rows = json.loads(rundir.read_text(path.with_name("benchmark_percentile.json")))
+        parts["percentiles"] = {row["Percentiles"]: row for row in rows}
+    return parts
 
 
 def _results(path: Path, document: object) -> list[Imported]:

@@ -83,16 +83,8 @@ def document() -> str:
         *([f"`{state.key}`", state.of, state.text] for state in STATES),
     ]
     words.append([NOT_SERVED_WORD, "turns, sessions", NOT_SERVED_TEXT])
-    return (
-        _HEAD
-        + _lines(words)
-        + _FIGURES
-        + _lines(rows)
-        + _CLIENTS
-        + _lines(other_clients.table())
-        + _ENGINES
-        + _lines(_engines())
-    )
+    clients = _CLIENTS + _lines(other_clients.table())
+    return _HEAD + _lines(words) + _FIGURES + _lines(rows) + clients + _ENGINES + _lines(_engines())
 
 
 def _engines() -> list[list[str]]:

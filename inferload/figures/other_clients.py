@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-COLUMNS = ("TTFT to", "ITL", "TPOT", "E2E to", "tokens without usage", "percentiles", "also")
+_COLUMNS = ("TTFT to", "ITL", "TPOT", "E2E to", "tokens without usage", "percentiles", "also")
 _LINEAR, _RANK = "interpolated", "nearest rank"
 _OF_TOKENS = "(E2E - TTFT) / (tokens - 1)"
 _OUTPUT, _GAPS, _STREAM = "first output", "each gap between events with output", "end of the stream"
@@ -15,7 +15,7 @@ _VLLM = f"{_ZERO}; an error event after the first event is a success; peaks coun
 _AIPERF = "its inter_token_latency is TPOT; an error event in mid-stream and an unfinished stream are successes"
 _GUIDELLM = "its ITL, weighted by tokens; its own TPOT includes the TTFT and is left out"
 _PERF = "first text, of answers with more than one token", "each token, with 0 between those of one event"
-# Definitions in the order of COLUMNS, by client and version; "": it has none, or was not looked at.
+# Definitions in the order of _COLUMNS, by client and version; "": it has none, or was not looked at.
 _ROWS: Mapping[tuple[str, str], tuple[str, ...]] = {
     ("vllm bench serve", "0.32"): (_ROLE, _ALL_GAPS, _OF_TOKENS, _BEFORE_USAGE, _TOKENIZER, _LINEAR, _VLLM),
     ("vllm bench serve", "0.33"): (_OUTPUT, _GAPS, _OF_TOKENS, "last output", _TOKENIZER, _LINEAR, ""),
@@ -37,15 +37,17 @@ _ROWS: Mapping[tuple[str, str], tuple[str, ...]] = {
 }
 
 
-def note_of(name: str, later: bool = True) -> str:
-    """Return what a client counts, by its oldest row, and with `later` the versions in which it differs."""
-    (version, cells), *others = [(version, cells) for (client, version), cells in _ROWS.items() if client == name]
-    said = "; ".join(f"{title} {cell}" for title, cell in zip(COLUMNS, cells, strict=True) if cell)
-    changed = "".join(f"; in {number} TTFT to {row[0]}, ITL {row[1]}" for number, row in others if later)
-    return f"counts as of {name} {version}: {said}{changed}"
+def note_of(name: str) -> str:
+    """Return what a client counts, by its oldest row, and the versions in which it differs. `name`: also with its version."""
+    rows = [(version, cells) for (client, version), cells in _ROWS.items() if name.startswith(client)]
+    if not rows:
+        return "what it counts was not looked at"
+    said = "; ".join(f"{title} {cell}" for title, cell in zip(_COLUMNS, rows[0][1], strict=True) if cell)
+    changed = "".join(f"; in {version} TTFT to {cells[0]}, ITL {cells[1]}" for version, cells in rows[1:])
+    return f"counts as of version {rows[0][0]}: {said}{changed}"
 
 
 def table() -> list[list[str]]:
     """Return the rows of the page: client, version and definitions."""
-    head = ["client", "version", *COLUMNS]
+    head = ["client", "version", *_COLUMNS]
     return [head, ["---"] * len(head), *([*key, *(cell or "-" for cell in cells)] for key, cells in _ROWS.items())]

@@ -54,7 +54,8 @@ class Format(Struct, frozen=True):
 
 def of_table(columns: TableColumns) -> Format:
     """Return the format of a table with these columns."""
-    return Format("csv", partial(table, columns), beyond(*columns.used), columns.used, ordered=False)
+    used = tuple(filter(None, (columns.at, columns.input_tokens, columns.output_tokens, columns.session, columns.ends)))
+    return Format("csv", partial(table, columns), beyond(*used), used, ordered=False)
 
 
 _OF_AZURE = beyond(*AZURE, "NumImages")

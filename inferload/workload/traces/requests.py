@@ -136,12 +136,6 @@ class TableColumns(Struct, frozen=True):
     ends: str | None = None
     time_unit: str = "s"  # of times that are numbers
 
-    @property
-    def used(self) -> tuple[str, ...]:
-        """Names of all columns."""
-        names = (self.at, self.input_tokens, self.output_tokens, self.session, self.ends)
-        return tuple(name for name in names if name is not None)
-
 
 def table(names: TableColumns, row: Row) -> tuple[RecordedTurn]:
     """Parse a row of a table with columns named by the user."""

@@ -73,13 +73,12 @@ class WekaSession(Struct):
 # -- parsing
 
 
-# Keys that are used, or do not change the load.
-_OF_SESSION = "id models block_size hash_id_scope tool_tokens system_tokens requests totals"
-_OF_ENTRY = (
-    "t type model in out hash_ids input_types output_types stop api_time think_time ttft agent_id subagent_type duration_ms status "
-    "total_tokens tool_use_count requests models tool_tokens system_tokens"
+# Keys of sessions and entries that are used, or do not change the load.
+_KEYS = (
+    "id models block_size hash_id_scope tool_tokens system_tokens requests totals t type in out hash_ids input_types output_types "
+    "stop api_time think_time ttft agent_id subagent_type duration_ms status total_tokens tool_use_count"
 )
-_beyond_session, _beyond_entry = beyond(*_OF_SESSION.split()), beyond(*_OF_ENTRY.split())
+_unused = beyond(*_KEYS.split())
 
 
 class _Requests(msgspec.Struct):
@@ -98,7 +97,7 @@ def weka(text: bytes, offset: int) -> WekaSession:
     if not block:
         raise TraceFault("block_size is 0; it must be the tokens of a block")
     scope = "" if trace.get("hash_id_scope") == "global" else f"{offset}/"
-    session = WekaSession(Agent(), unused=Counter(_beyond_session(trace)))
+    session = WekaSession(Agent(), unused=Counter(_unused(trace)))
     _read(text, offset, session.main, _Session(block, scope, session))
     return session
 
@@ -119,7 +118,7 @@ def _read(text: bytes, offset: int, agent: Agent, session: _Session) -> None:
         start = text.index(entry, end)
         end = start + len(entry)
         row = json_object(entry.decode())
-        session.parsed.unused.update(_beyond_entry(row))
+        session.parsed.unused.update(_unused(row))
         kinds = {*map(str, row.get("input_types") or ())} - {"text", "tool_result"}
         session.parsed.unused.update(f"{kind} in input_types" for kind in kinds)
         if isinstance(row.get("requests"), list):

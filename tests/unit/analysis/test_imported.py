@@ -2,7 +2,6 @@
 
 import copy
 import json
-import re
 from collections.abc import Callable
 from pathlib import Path
 from random import Random
@@ -16,7 +15,7 @@ from inferload.analysis.comparison import text as output
 from inferload.analysis.comparison.compare import compare
 from inferload.analysis.comparison.read_sides import read_side
 from inferload.analysis.data.figures import figure
-from inferload.analysis.interop import clients, imported
+from inferload.analysis.interop import imported
 from paths import DATA
 
 from inferload.base.errors import UsageError
@@ -76,34 +75,21 @@ def aiperf_before_phases(version: str | None) -> dict[str, Any]:
 
 def inference_perf() -> dict[str, Any]:
     """Return lifecycle metrics with the keys of inference-perf 0.7.0, in s."""
-    names = ("request_latency", "time_per_output_token", "time_to_first_token", "inter_token_latency")
-    values = {"mean": 0.05, "min": 0.05, "max": 0.05, "median": 0.05, "p90": 0.05, "p99": 0.05}
-    rates = {
-        "requests_per_sec": 2.0,
-        "output_tokens_per_sec": 200.0,
-        "total_tokens_per_sec": 300.0,
-        "images_per_sec": 0.0,
-    }
-    tokens = {"prompt_tokens": {"total": 3000.0, "mean": 50.0}, "output_tokens": {"total": 6000.0, "mean": 100.0}}
-    successes = {"count": 60, "latency": dict.fromkeys(names, values), "throughput": rates, **tokens}
-    load = {"count": 62, "requested_rate": 2.0, "achieved_rate": 2.0, "concurrency": 20}
-    return {"benchmark_time_seconds": 30.0, "load_summary": load, "successes": successes, "failures": {"count": 2}}
+    values = dict.fromkeys(("mean", "median", "p90", "p99"), 0.05)
+    latency = dict.fromkeys(("time_to_first_token", "time_per_output_token"), values)
+    successes = {"count": 60, "latency": latency, "output_tokens": {"mean": 100.0}}
+    return {"load_summary": {"concurrency": 20}, "successes": successes, "failures": {"count": 2}}
 
 
 def llmd() -> dict[str, Any]:
     """Return a report with the keys of llm-d's Benchmark Report 0.2.1."""
     seconds = {"units": "s/token", "mean": 0.05, "p50": 0.05, "p99": 0.05}
     latency = {"time_to_first_token": seconds | {"units": "s"}, "time_per_output_token": seconds}
-    requests = {"total": 62, "failures": 1, "incomplete": 1, "output_length": {"units": "count", "mean": 100}}
-    aggregate = {
-        "requests": requests,
-        "latency": latency,
-        "throughput": {"request_rate": {"units": "queries/s", "mean": 2}},
-    }
+    requests = {"total": 63, "failures": 2, "incomplete": 1, "output_length": {"units": "count", "mean": 100}}
+    aggregate = {"requests": requests, "latency": latency}
     load = {"standardized": {"tool": "guidellm", "tool_version": "0.8.1", "concurrency": 20}}
-    stack = [{"standardized": {"kind": "generic", "model": {"name": "paced"}}}]
-    results = {"request_performance": {"aggregate": aggregate}}
-    return {"version": "0.2.1", "scenario": {"stack": stack, "load": load}, "results": results}
+    scenario = {"stack": [{"standardized": {"model": {"name": "paced"}}}], "load": load}
+    return {"version": "0.2.1", "scenario": scenario, "results": {"request_performance": {"aggregate": aggregate}}}
 
 
 CLIENTS: dict[str, tuple[dict[str, Any], str]] = {
@@ -139,6 +125,7 @@ def test_a_result_is_read_as_that_of_its_client_and_version(tmp_path: Path, kind
     assert result.figures["mean(ttft_ms)"] == pytest.approx(50, rel=0.2)
     assert result.figures["p50(ttft_ms)"] == pytest.approx(50, rel=0.2)
     assert result.figures["p99(ttft_ms)"] is not None
+    assert result.notes[0].startswith(("counts as ", "its definitions are those of the tool that it names"))
     if kind not in ("sglang", "genai-bench", "inference-perf"):
         assert result.model == "paced"
 
@@ -163,42 +150,29 @@ def test_goodput_is_read_however_its_key_is_spelt(tmp_path: Path, key: str) -> N
     assert result.figures["goodput_turns_per_s"] == 1.5
 
 
-def test_times_of_the_newer_formats_are_in_ms_and_counts_are_separate(tmp_path: Path) -> None:
-    (perf,) = imported.read(write(tmp_path, inference_perf()))
-    assert {value for name, value in perf.figures.items() if "(" in name} == {50.0, None}
-    assert (perf.completed, perf.failed, perf.figures["total_tok_per_s"]) == (60, 2, 300)
-    (report,) = imported.read(write(tmp_path, llmd()))
-    assert report.figures["mean(tpot_ms)"] == report.figures["p99(ttft_ms)"] == 50
-    assert (report.completed, report.failed, report.cut_off) == (60, 1, 1)
+@pytest.mark.parametrize(("document", "cut_off"), [(inference_perf(), 0), (llmd(), 1)])
+def test_times_in_seconds_and_counts_of_newer_formats(tmp_path: Path, document: dict[str, Any], cut_off: int) -> None:
+    (read,) = imported.read(write(tmp_path, document))
+    assert {value for name, value in read.figures.items() if "(" in name} == {50.0, None}
+    assert (read.completed, read.failed, read.cut_off) == (60, 2, cut_off)
 
 
 def test_evalscopes_summary_is_read_with_the_files_beside_it(tmp_path: Path) -> None:
-    summary = {
-        "Concurrency": 0, "Request Rate (req/s)": 4.0, "Total Requests": 62, "Success Requests": 60, "Failed Requests": 2,
-        "Req Throughput (req/s)": 2.0, "Avg Latency (s)": 1.04, "Avg Input Tokens": 50.0, "Output Throughput (tok/s)": 200.0,
-        "Total Throughput (tok/s)": 300.0, "Avg TTFT (ms)": 50.0, "Avg ITL (ms)": -1000.0, "Avg Output Tokens": 100.0,
-    }  # fmt: skip
-    rows = [{"Percentiles": f"{q}%", "TTFT (ms)": 50.0 + q, "Latency (s)": 1.5} for q in (50, 99)]
+    summary = {"Success Requests": 60, "Req Throughput (req/s)": 2.0, "Avg Latency (s)": 1.04, "Avg ITL (ms)": -1000.0}
+    beside = {
+        "benchmark_summary.json": {"Concurrency": 0, **summary},  # no limit
+        "benchmark_percentile.json": [{"Percentiles": f"{q}%", "TTFT (ms)": 50.0 + q} for q in (50, 99)],
+        "benchmark_args.json": {"model": "paced", "seed": 7},
+    }
+    for name, content in beside.items():
+        (tmp_path / name).write_text(json.dumps(content))
     file = tmp_path / "benchmark_summary.json"
-    file.write_text(json.dumps(summary))
-    (alone,) = imported.read(file)
-    assert alone.figures["p99(ttft_ms)"] is None
-    (tmp_path / "benchmark_percentile.json").write_text(json.dumps(rows))
-    (tmp_path / "benchmark_args.json").write_text(json.dumps({"model": "paced", "seed": 7, "parallel": 20}))
     (read,) = imported.read_folder(tmp_path, texts=False).by_file[file]
-    assert (read.client, read.model, read.seed, read.concurrency) == ("EvalScope", "paced", 7, None)  # 0: no limit
-    assert (read.figures["mean(e2e_ms)"], read.figures["p99(e2e_ms)"], read.figures["p50(ttft_ms)"]) == (
-        1040,
-        1500,
-        100,
-    )
-    assert read.figures["mean(itl_ms)"] is None
-
-
-def test_each_client_has_its_definitions_beside_its_figures() -> None:
-    for document, client in CLIENTS.values():
-        (result, *_) = clients.results(clients.recognised(document)[1], document, client)  # type: ignore[index]
-        assert re.match(r"counts as of [\w -]+ \d|its definitions are those of the tool that it names", result.notes[0])
+    assert (read.client, read.model, read.seed, read.concurrency) == ("EvalScope", "paced", 7, None)
+    known = {"turns_per_s": 2, "mean(e2e_ms)": 1040, "p50(ttft_ms)": 100, "p99(ttft_ms)": 149}
+    assert {name: value for name, value in read.figures.items() if value is not None} == known
+    (tmp_path / "benchmark_percentile.json").unlink()
+    assert imported.read(file)[0].figures["p99(ttft_ms)"] is None
 
 
 def test_sglangs_own_names_are_read(tmp_path: Path) -> None:

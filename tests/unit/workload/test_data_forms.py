@@ -215,30 +215,20 @@ def test_turns_of_other_clients_are_questions_with_their_lengths(
     talk: list[tuple[str, str]], system: str | None, length: int | None, form: int
 ) -> None:
     def turn(text: str, role: str = "user", **more: object) -> dict[str, Any]:
-        shapes: list[dict[str, Any]] = [
-            {"text": text},
-            {"texts": [text]},
-            {"texts": [{"name": "t", "contents": [text]}]},
-            {"messages": [{"role": role, "content": text}], "prompt_tokens": 9},
-        ]
-        return shapes[form] | {"role": role} | more
+        named = {"texts": [{"name": "t", "contents": [text]}]}
+        said = [{"role": role, "content": text}]
+        return [{"text": text}, {"texts": [text]}, named, {"messages": said}][form] | {"role": role} | more  # type: ignore[dict-item]
 
-    lengths = {} if length is None else {"output_length": length}
-    turns = [turn(question, delay=number * 100, image="u", **lengths) for number, (question, _) in enumerate(talk)]
+    questions = [turn(question, output_length=length, image="u") for question, _ in talk]
     first = [] if system is None else [turn(system, "system")]
-    document = {"session_id": 7, "turns": [*first, *turns, {"texts": [], "image": "u"}]}
-    found = parse(document, "conversation", Columns())
+    last = turn("later", "system", temperature=0)
+    found = parse({"turns": [*first, *questions, last]}, "conversation", Columns())
     assert isinstance(found, RecordedConversation)
     assert found.turns == tuple(Exchange(question, None, length) for question, _ in talk)
     assert found.lead == (() if system is None else (("system", system),))
-    delays = {"`delay`": len(talk) - 1} if len(talk) > 1 else {}
-    assert found.dropped == {"`image`": len(talk) + 1, "turns without text": 1} | delays
-    assert found.session == "7"
-    again = parse(
-        [{key: value for key, value in each.items() if key != "role"} for each in turns], "conversation", Columns()
-    )
-    assert isinstance(again, RecordedConversation)
-    assert again.turns == found.turns
+    assert found.dropped == {"`image`": len(talk), "`temperature`": 1, "later system messages": 1}
+    bare = [{key: value for key, value in each.items() if key != "role"} for each in questions]
+    assert parse(bare, "conversation", Columns()) == parse({"turns": questions}, "conversation", Columns())
 
 
 def test_names_of_other_clients_and_keys_that_are_not_sent() -> None:

@@ -27,14 +27,14 @@ def keyed(*names: str, scale: float = 1.0, **more: object) -> Callable[[Request]
     return lambda request: dict(zip(names, (request[0] * scale, *request[1:]), strict=True)) | more
 
 
-def azure(request: Request) -> Row:
-    date = f"2024-05-12 00:00:{request[0]:09.6f} UTC"
-    return {"TIMESTAMP": date, "ContextTokens": request[1], "GeneratedTokens": request[2]}
-
-
 def bailian(request: Request) -> Row:
     blocks = list(range(-(-(request[1] or 0) // 16)))
     return keyed("timestamp", "input_length", "output_length", hash_ids=blocks)(request)
+
+
+def azure(request: Request) -> Row:
+    date = f"2024-05-12 00:00:{request[0]:09.6f} UTC"
+    return {"TIMESTAMP": date, "ContextTokens": request[1], "GeneratedTokens": request[2]}
 
 
 def tracelab(request: Request) -> Row:
@@ -43,42 +43,44 @@ def tracelab(request: Request) -> Row:
     return {"session_id": f"s{request}", "timing_events": events, **tokens}
 
 
-def span(request: Request, *names: str) -> tuple[Row, Row]:
-    """Return the counts that a span has, and its times."""
-    counts = {name: count for name, count in zip(names, request[1:], strict=True) if count is not None}
-    return counts, dict.fromkeys(("startTimeUnixNano", "endTimeUnixNano"), str(round(request[0] * 1e9)))
+def span(request: Request, **attributes: object) -> Row:
+    times = dict.fromkeys(("startTimeUnixNano", "endTimeUnixNano"), str(round(request[0] * 1e9)))
+    return {"attributes": attributes} | times
 
 
 def otlp(request: Request) -> Row:
-    counts, times = span(request, "gen_ai.usage.input_tokens", "gen_ai.usage.output_tokens")
-    usage = [{"key": key, "value": {"intValue": str(value)}} for key, value in counts.items()]
-    kind, of_tool = (
-        {"key": "gen_ai.operation.name", "value": {"stringValue": name}} for name in ("chat", "execute_tool")
-    )
-    spans = [{"attributes": [of_tool, *usage], **times}, {"attributes": [kind, *usage], **times}]
+    usage = keyed("", "gen_ai.usage.input_tokens", "gen_ai.usage.output_tokens")(request)
+    spans = []
+    for operation in ("execute_tool", "chat"):
+        named = {"gen_ai.operation.name": operation} | usage
+        attributes = [{"key": key, "value": {"value": value}} for key, value in named.items()]
+        spans.append(span(request) | {"attributes": attributes})
     return {"resourceSpans": [{"scopeSpans": [{"spans": spans}]}]}
 
 
 def openinference(request: Request) -> Row:
-    counts, times = span(request, "prompt", "completion")
-    return {"attributes": {"openinference": {"span": {"kind": "LLM"}}, "llm": {"token_count": counts}}, **times}
+    usage = keyed("", "prompt", "completion")(request)
+    return span(request, openinference={"span": {"kind": "LLM"}}, llm={"token_count": usage})
 
 
-OWN = ("at_s", "input_tokens", "output_tokens")
+def columns(request: Request) -> Row:
+    usage = keyed("", "attributes.llm.token_count.prompt", "attributes.llm.token_count.completion")(request)
+    return span(request) | {"context.trace_id": str(request), "attributes.openinference.span.kind": "LLM"} | usage
+
+
+OWN, MOONCAKE = ("at_s", "input_tokens", "output_tokens"), ("timestamp", "input_length", "output_length")
+BURSTGPT = ("Timestamp", "Request tokens", "Response tokens")
 FORMS: Mapping[str, tuple[str, Callable[[Request], Row], bool]] = {  # format, record, whether keys may be added
-    "mooncake": ("mooncake", keyed("timestamp", "input_length", "output_length", scale=1e3), True),
-    "dynamo": ("mooncake", keyed("created_time", "input_tokens", "output_tokens", scale=1e3), True),
+    "mooncake": ("mooncake", keyed(*MOONCAKE, scale=1e3), True),
+    "dynamo": ("mooncake", keyed("created_time", *OWN[1:], scale=1e3), True),
     "bailian": ("bailian", bailian, True),
     "azure.csv": ("azure-2024", azure, True),
-    "burstgpt.csv": (
-        "burstgpt-2",
-        keyed("Timestamp", "Request tokens", "Response tokens", **{"Session ID": None}),
-        True,
-    ),
+    "burstgpt.csv": ("burstgpt-2", keyed(*BURSTGPT, **{"Session ID": None}), True),
     "table.csv": ("csv", keyed(*OWN), True),
     "tracelab": ("tracelab", tracelab, True),
     "otlp": ("otel", otlp, False),
     "openinference": ("otel", openinference, False),
+    "openinference as columns": ("otel", columns, False),
     "jsonl": ("jsonl", keyed(*OWN), False),
 }
 counts = st.none() | st.integers(1, 2000)
