@@ -203,7 +203,7 @@ class TraceIndex:
         try:
             return list(self.format.parser(value))
         except Missing as missing:
-            return [missing.reason]
+            return [missing.text]
 
     def _decoder(self, file: TraceFile, opened: BinaryIO) -> tuple[Callable[[str], Any], int]:
         """Return the decoder of the records of a file and the number of its first line after a header."""

@@ -55,7 +55,7 @@ def otel(value: Any) -> Iterator[RecordedTurn | str]:
             try:
                 yield _turn(span, tokens)
             except Missing as missing:  # of this span alone
-                yield missing.reason
+                yield missing.text
 
 
 def _turn(span: Row, tokens: Row) -> RecordedTurn:

@@ -19,14 +19,7 @@ from inferload.workload.traces.turn import (
 MOONCAKE_BLOCK = 512
 
 
-# Dynamo's names.
-_ALIASES = {
-    "input_tokens": "input_length",
-    "output_tokens": "output_length",
-    "created_time": "timestamp",
-    "delay_ms": "delay",
-}
-MOONCAKE = (*_ALIASES, *_ALIASES.values(), "hash_ids", "session_id", "type", "request_id")
+MOONCAKE = ("timestamp", "input_length", "output_length", "hash_ids", "session_id", "delay", "type", "request_id")
 
 
 def mooncake(row: Row) -> tuple[RecordedTurn]:
@@ -35,7 +28,6 @@ def mooncake(row: Row) -> tuple[RecordedTurn]:
     Requests with the same `session_id` follow each other, after `delay` if it is given. As AIPerf sends them, `input_length` is new
     text behind the history; with `hash_ids` it is the whole prompt.
     """
-    row = {_ALIASES.get(key, key): value for key, value in row.items()}
     tokens, session = count_of(row, "input_length"), name_of(row, "session_id")
     timed, hashed = not is_missing(row.get("timestamp")), row.get("hash_ids") is not None
     turn = RecordedTurn(

@@ -29,14 +29,14 @@ def tracelab(row: Row) -> Iterator[RecordedTurn]:
         else []
     )
     if not times:
-        raise Missing("timing_events")
+        raise Missing("without timing_events")
     inputs = [(at_s, kind) for kind, at_s in times if kind in _INPUTS]
     outputs = [at_s for kind, at_s in times if kind not in _INPUTS]
     first = min(at_s for _kind, at_s in times), ""
     at_s, kind = max((event for event in inputs if not outputs or event[0] <= min(outputs)), default=first)
     session = name_of(row, "session_id")
     if session is None:
-        raise Missing("session_id")
+        raise Missing("without session_id")
     yield RecordedTurn(
         at_s,
         count_of(row, "input_tokens_total"),

@@ -44,10 +44,7 @@ def ended_s(turn: RecordedTurn) -> float:
 
 
 def completed(turns: Sequence[RecordedTurn]) -> list[RecordedTurn]:
-    """Return the turns of a session, given in the order of the file, by time.
-
-    A turn without a time follows the one before by its pause.
-    """
+    """Return the turns of a session, given as in the file, by time. One without a time follows that before by its pause."""
     whole = list(turns[:1])
     for turn in turns[1:]:
         before = whole[-1]
@@ -70,11 +67,7 @@ class TraceFault(Exception):
 
 
 class Missing(TraceFault):
-    """Request without a value that it needs: it is left out, and counted by the key."""
-
-    def __init__(self, key: str) -> None:
-        super().__init__(f"{key} is missing")
-        self.reason = f"without {key}"
+    """Request without a value that it needs. It is left out, and counted by the text."""
 
 
 Row = Mapping[str, Any]
@@ -92,11 +85,9 @@ def is_missing(value: object) -> bool:
 
 
 def beyond(*known: str) -> Callable[[Row], Sequence[str]]:
-    """Return the function that returns the keys with a value of a record that are not known. A trace's model is never sent."""
+    """Return the function that returns the unknown keys with a value of a record. The model of a trace is never sent."""
     names = frozenset((*known, "model", "Model"))
-    return lambda row: (
-        () if names.issuperset(row) else [key for key in row if key not in names and not is_missing(row[key])]
-    )
+    return lambda row: () if names.issuperset(row) else [key for key in row.keys() - names if not is_missing(row[key])]
 
 
 def name_of(row: Row, *keys: str) -> str | None:
@@ -135,7 +126,9 @@ def number_of(row: Row, key: str) -> float:
         number = float("nan")
     if 0 <= number < float("inf"):
         return number
-    raise Missing(key) if is_missing(value) else TraceFault(f"{key} is {value!r}; it must be a number of at least 0")
+    if is_missing(value):
+        raise Missing(f"without {key}")
+    raise TraceFault(f"{key} is {value!r}; it must be a number of at least 0")
 
 
 _PLAIN, _DIGITS = 1 << 53, 16  # integers that are smaller, or have fewer digits, are floats without rounding
@@ -158,7 +151,7 @@ def blocks_of(row: Row, input_tokens: int, block_tokens: int) -> tuple[str, ...]
     """Return the identities of a prompt's blocks, as many as its tokens fill. TraceFault for too few."""
     blocks = row.get("hash_ids")
     if blocks is None:
-        raise Missing("hash_ids")
+        raise Missing("without hash_ids")
     if not isinstance(blocks, list):
         raise TraceFault(f"hash_ids is no list; it must have one identity for each {block_tokens} tokens")
     count = -(-input_tokens // block_tokens)
@@ -172,7 +165,7 @@ def blocks_of(row: Row, input_tokens: int, block_tokens: int) -> tuple[str, ...]
 def instant_s(name: str, text: object) -> float:
     """Return a date and time as seconds since 1970; UTC without an offset. Digits beyond microseconds are cut."""
     if is_missing(text):
-        raise Missing(name)
+        raise Missing(f"without {name}")
     try:
         instant = datetime.fromisoformat(_ZONE.sub(lambda zone: "Z" if zone[0].strip() else "", str(text).strip()))
     except ValueError:

@@ -137,7 +137,7 @@ def _read(text: bytes, offset: int, agent: Agent, session: _Session) -> None:
             try:
                 agent.items.append(_turn(row, agent.path, session, (offset + start, len(entry))))
             except Missing as missing:
-                session.parsed.left_out[missing.reason] += 1
+                session.parsed.left_out[missing.text] += 1
 
 
 def _turn(row: Row, agent: str, session: _Session, where: tuple[int, int]) -> RecordedTurn:
