@@ -367,11 +367,7 @@ def recognised(document: Document) -> tuple[str, Client] | None:
     report = f"llm-d Benchmark Report {llmd} of {at(tool, 'tool') or 'an unknown tool'} {at(tool, 'tool_version') or ''}".strip()
     rows: tuple[tuple[bool, str, Client], ...] = (
         (llmd.startswith("0.2") and at(document, *_OF_LLMD.split(".")) is not None, report, _LLMD),
-        (
-            "load_summary" in keys and at(document, "successes", "latency") is not None,
-            "inference-perf",
-            _INFERENCE_PERF,
-        ),
+        ({"load_summary", "successes"} <= keys, "inference-perf", _INFERENCE_PERF),
         ({"Req Throughput (req/s)", "Success Requests"} <= keys, "EvalScope", _EVALSCOPE),
         ({"elapsed_time", "num_requests"} <= keys, OFFLINE, _THROUGHPUT),
         ({"throughput", "total_time"} <= keys, OFFLINE, _OLD_THROUGHPUT),

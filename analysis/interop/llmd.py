@@ -33,27 +33,26 @@ def document(run: OpenRun) -> dict[str, Any]:
     if not run.has(rundir.SUMMARY) or not run.summary.turns.sent:
         raise UsageError(f"--as llm-d: {run.path}: no measured turns; name a complete run")
     summary, manifest, turns = run.summary, run.manifest, run.summary.turns
-    totals = {
-        "input": (turns.input_tokens, turns.input_tokens_from),
-        "output": (turns.output_tokens, turns.output_tokens_from),
+    requests: dict[str, Any] = {"total": turns.sent, "failures": turns.failed, "incomplete": turns.unfinished}
+    planned: dict[str, Any] = {}
+    for name, total, count in (
+        ("input", turns.input_tokens, turns.input_tokens_from),
+        ("output", turns.output_tokens, turns.output_tokens_from),
+    ):
+        if total is not None and count:
+            requests[f"{name}_length"] = {"units": "count", "mean": total / count}
+            planned[f"{name}_seq_len"] = {"distribution": "other", "value": total / count}
+    latency = {
+        name: {"units": unit} | {key: getattr(values, own) for key, own in _STATISTICS.items()}
+        for name, (figure, unit) in _LATENCIES.items()
+        if (values := summary.latency.get(figure.key)) is not None and values.mean is not None
     }
-    means = {name: total / count for name, (total, count) in totals.items() if total is not None and count}
-    requests = {"total": turns.sent, "failures": turns.failed, "incomplete": turns.unfinished}
-    lengths = {f"{name}_length": {"units": "count", "mean": mean} for name, mean in means.items()}
-    latencies = {name: (summary.latency.get(figure.key), unit) for name, (figure, unit) in _LATENCIES.items()}
-    aggregate = {
-        "requests": requests | lengths,
-        "latency": {
-            name: {"units": unit} | {key: getattr(values, own) for key, own in _STATISTICS.items()}
-            for name, (values, unit) in latencies.items()
-            if values is not None and values.mean is not None
-        },
-        "throughput": {
-            name: {"units": unit, "mean": summary.rates[figure.key]}
-            for name, (figure, unit) in _RATES.items()
-            if summary.rates.get(figure.key) is not None
-        },
+    rates = {
+        name: {"units": unit, "mean": rate}
+        for name, (figure, unit) in _RATES.items()
+        if (rate := summary.rates.get(figure.key)) is not None
     }
+    aggregate = {"requests": requests, "latency": latency, "throughput": rates}
     versions = summary.run.versions
     # The accelerators, which a component of an engine requires, are not known; a load requires the length of its prompts.
     server = {
@@ -66,7 +65,6 @@ def document(run: OpenRun) -> dict[str, Any]:
         "tool": "inferload",
         "tool_version": versions.get("inferload") or "unknown",
         "source": "unknown",
-        **{f"{name}_seq_len": {"distribution": "other", "value": mean} for name, mean in means.items()},
     }
     target = dict.fromkeys(("label", "cfg_id"), manifest.target or "unknown")
     config = {"metadata": {"cfg_id": manifest.scenario.digest}, "native": {"config": scenario_of(manifest)}}
@@ -79,7 +77,7 @@ def document(run: OpenRun) -> dict[str, Any]:
         },
         "scenario": {
             "stack": [{"metadata": target, "standardized": server, "native": {}}],
-            "load": config | {"standardized": load} if "input" in means else None,
+            "load": config | {"standardized": load | planned} if "input_seq_len" in planned else None,
         },
         "results": {"request_performance": {"aggregate": aggregate}},
     }

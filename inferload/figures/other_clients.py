@@ -15,6 +15,7 @@ _VLLM = f"{_ZERO}; an error event after the first event is a success; peaks coun
 _AIPERF = "its inter_token_latency is TPOT; an error event in mid-stream and an unfinished stream are successes"
 _GUIDELLM = "its ITL, weighted by tokens; its own TPOT includes the TTFT and is left out"
 _PERF = "first text, of answers with more than one token", "each token, with 0 between those of one event"
+_EVALSCOPE = (_OUTPUT, _GAPS, _OF_TOKENS, "last event, that of the usage", _TOKENIZER, _RANK, f"{_ZERO} or negative")
 # Definitions in the order of _COLUMNS, by client and version; "": it has none, or was not looked at.
 _ROWS: Mapping[tuple[str, str], tuple[str, ...]] = {
     ("vllm bench serve", "0.32"): (_ROLE, _ALL_GAPS, _OF_TOKENS, _BEFORE_USAGE, _TOKENIZER, _LINEAR, _VLLM),
@@ -25,15 +26,7 @@ _ROWS: Mapping[tuple[str, str], tuple[str, ...]] = {
     ("GuideLLM", "0.8.1"): (_OUTPUT, "", _GUIDELLM, _STREAM, f"{_REQUESTED}, of cut answers too", _RANK, _ZERO),
     ("genai-bench", "0.0.5"): (_OUTPUT, "", _OF_TOKENS, _STREAM, _TOKENIZER, _LINEAR, ""),
     ("inference-perf", "0.7.0"): (*_PERF, "(last - first token) / (tokens - 1)", _STREAM, _ALWAYS, _LINEAR, ""),
-    ("EvalScope", "1.14.1"): (
-        _OUTPUT,
-        _GAPS,
-        _OF_TOKENS,
-        "last event, that of the usage",
-        _TOKENIZER,
-        _RANK,
-        f"{_ZERO} or negative",
-    ),
+    ("EvalScope", "1.14.1"): _EVALSCOPE,
 }
 
 

@@ -7,33 +7,16 @@ from typing import Any
 
 from msgspec import Struct
 
-from inferload.workload.traces.otel import otel
-from inferload.workload.traces.otel import unused as unused_attributes
-from inferload.workload.traces.requests import (
-    AZURE,
-    BAILIAN,
-    BURSTGPT,
-    MOONCAKE,
-    TableColumns,
-    azure,
-    bailian,
-    burstgpt,
-    mooncake,
-    own,
-    table,
-)
-from inferload.workload.traces.tracelab import KEYS as TRACELAB_KEYS
-from inferload.workload.traces.tracelab import tracelab
+from inferload.workload.traces import otel, requests, tracelab, weka
 from inferload.workload.traces.turn import Parser, RecordedTurn, beyond
-from inferload.workload.traces.weka import Placed, WekaSession, in_words, observed, place, weka, weka_whole
 
 
 class Nested(Struct, frozen=True):
     """Reader of records that are whole sessions. Their blocks are read later, with each turn."""
 
-    session: Callable[[bytes, int], WekaSession]  # (JSON of a session, its position)
-    place: Callable[[Sequence[WekaSession]], Placed]  # times of the sessions of a file
-    observed: Callable[[Placed, Sequence[WekaSession]], Counter[str]]
+    session: Callable[[bytes, int], weka.WekaSession]  # (JSON of a session, its position)
+    place: Callable[[Sequence[weka.WekaSession]], weka.Placed]  # times of the sessions of a file
+    observed: Callable[[weka.Placed, Sequence[weka.WekaSession]], Counter[str]]
     in_words: Callable[[Counter[str]], list[str]]  # lines of the plan for what was observed in all files
     whole: Callable[[str, RecordedTurn], RecordedTurn]  # (JSON of a turn, turn without blocks) -> turn with blocks
 
@@ -52,28 +35,33 @@ class Format(Struct, frozen=True):
     published: bool = True  # checked against lines of a published file
 
 
-def of_table(columns: TableColumns) -> Format:
+def of_table(columns: requests.TableColumns) -> Format:
     """Return the format of a table with these columns."""
     used = tuple(filter(None, (columns.at, columns.input_tokens, columns.output_tokens, columns.session, columns.ends)))
-    return Format("csv", partial(table, columns), beyond(*used), used, ordered=False)
+    return Format("csv", partial(requests.table, columns), beyond(*used), used, ordered=False)
 
 
-_OF_AZURE = beyond(*AZURE, "NumImages")
-_OF_BURSTGPT = beyond(*BURSTGPT, "Session ID", "Elapsed time", "Total tokens", "Log Type")
+_OF_AZURE = beyond(*requests.AZURE, "NumImages")
+_OF_BURSTGPT = beyond(*requests.BURSTGPT, "Session ID", "Elapsed time", "Total tokens", "Log Type")
 FORMATS: Mapping[str, Format] = {
     trace_format.name: trace_format
     for trace_format in (
-        Format("mooncake", mooncake, beyond(*MOONCAKE)),
-        Format("bailian", bailian, beyond(*BAILIAN)),
-        Format("azure-2023", azure, _OF_AZURE, AZURE),
-        Format("azure-2024", azure, _OF_AZURE, AZURE),
-        Format("azure-2025", azure, _OF_AZURE, AZURE, published=False),
-        Format("burstgpt-1", burstgpt, _OF_BURSTGPT, BURSTGPT),
-        Format("burstgpt-2", burstgpt, _OF_BURSTGPT, BURSTGPT),
-        Format("weka", nested=Nested(weka, place, observed, in_words, weka_whole), ordered=False, timed=False),
-        Format("tracelab", tracelab, beyond(*TRACELAB_KEYS), ordered=False),
-        Format("otel", otel, unused_attributes, lists=True, ordered=False, published=False),
-        Format("jsonl", own),
-        of_table(TableColumns()),
+        Format("mooncake", requests.mooncake, beyond(*requests.MOONCAKE)),
+        Format("bailian", requests.bailian, beyond(*requests.BAILIAN)),
+        Format("azure-2023", requests.azure, _OF_AZURE, requests.AZURE),
+        Format("azure-2024", requests.azure, _OF_AZURE, requests.AZURE),
+        Format("azure-2025", requests.azure, _OF_AZURE, requests.AZURE, published=False),
+        Format("burstgpt-1", requests.burstgpt, _OF_BURSTGPT, requests.BURSTGPT),
+        Format("burstgpt-2", requests.burstgpt, _OF_BURSTGPT, requests.BURSTGPT),
+        Format(
+            "weka",
+            nested=Nested(weka.weka, weka.place, weka.observed, weka.in_words, weka.weka_whole),
+            ordered=False,
+            timed=False,
+        ),
+        Format("tracelab", tracelab.tracelab, beyond(*tracelab.KEYS), ordered=False),
+        Format("otel", otel.otel, otel.unused, lists=True, ordered=False, published=False),
+        Format("jsonl", requests.own),
+        of_table(requests.TableColumns()),
     )
 }

@@ -26,12 +26,8 @@ _CACHED = ("gen_ai.usage.cache_read.input_tokens", "llm.token_count.prompt_detai
 _FINISH, _CALLS = ("gen_ai.response.finish_reasons", "llm.finish_reason"), ("tool_call", "tool_use", "function_call")
 _SESSION = ("gen_ai.conversation.id", "session.id", "session_id", "traceId", "trace_id", "context.trace_id")
 # Attributes that change the load and are not used.
-_UNUSED = {
-    "gen_ai.usage.image.input_tokens",
-    "gen_ai.usage.audio.input_tokens",
-    "gen_ai.usage.video.input_tokens",
-    "llm.token_count.prompt_details.audio",
-}
+_UNUSED = {f"gen_ai.usage.{kind}.input_tokens" for kind in ("image", "audio", "video")}
+_UNUSED.add("llm.token_count.prompt_details.audio")
 # Kinds of spans that are one request to a model. Spans of agents, chains and tools repeat the tokens of their child spans.
 _REQUESTS = ("chat", "generate_content", "text_completion", "generate", "completion", "responses", "llm")
 _KINDS = ("gen_ai.operation.name", "openinference.span.kind")
