@@ -22,8 +22,9 @@ EXIT_REGRESSED = 4
 _PRINT = Path("-")
 
 _DESCRIPTION = """Compare configurations by pairs of runs under the same schedule (the same scenario and seed). Each of BASE and
-CAND is a run directory, a folder of run directories (repeats), or a result file of vllm bench serve, SGLang bench_serving, AIPerf,
-GuideLLM or genai-bench; NAME=PATH gives it a name, and FILE:N is the result N of a file with several."""
+CAND is a run directory, a folder of run directories (repeats), or a result file of vllm bench serve, SGLang bench_serving,
+AIPerf, GuideLLM, genai-bench, inference-perf, EvalScope or llm-d-benchmark; NAME=PATH gives it a name, and FILE:N is the result
+N of a file with several."""
 
 _EPILOG = """A verdict requires at least 3 pairs of runs with equal seeds; 6 or more are recommended. With fewer the difference is
 printed without a verdict. If the runs of a side share a server start, the verdict holds for these starts, and the output names

@@ -1,6 +1,7 @@
 """`inferload report`: reports of run directories, searches, sweeps and plain Locust's files."""
 
 import argparse
+import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -46,8 +47,9 @@ def register(subparsers: Any) -> None:
     parser.add_argument(
         "--as",
         dest="form",
-        choices=("vllm-bench",),
-        help="print the measured turns as the block that vllm bench serve prints, and write no report",
+        choices=("vllm-bench", "llm-d"),
+        help="print the measured turns as the block that vllm bench serve 0.32 prints, or a run as llm-d's Benchmark Report 0.2.1, "
+        "and write no report",
     )
     parser.add_argument(
         "--locust-csv",
@@ -78,7 +80,7 @@ def run(arguments: argparse.Namespace) -> int:
 
     _check(arguments)
     if arguments.form is not None:
-        return _print_blocks(arguments.run_dirs)
+        return _print_as(arguments.form, arguments.run_dirs)
     options = ReportOptions(
         arguments.minute, arguments.server_log, arguments.vllm_bench, prices.from_options(arguments)
     )
@@ -105,13 +107,17 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _print_blocks(run_dirs: Sequence[Path]) -> int:
-    """Print the block of `vllm bench serve` for each run."""
+def _print_as(form: str, run_dirs: Sequence[Path]) -> int:
+    """Print each run in the form of another tool."""
     from ..data import frames
-    from ..interop import vllm_bench
+    from ..interop import llmd, vllm_bench
 
     for run_dir in run_dirs:
-        print(vllm_bench.block(vllm_bench.document(frames.load(OpenRun(run_dir), whole=True))))
+        run = OpenRun(run_dir)
+        if form == "llm-d":
+            print(json.dumps(llmd.document(run), indent=2, allow_nan=False))
+        else:
+            print(vllm_bench.block(vllm_bench.document(frames.load(run, whole=True))))
     return 0
 
 

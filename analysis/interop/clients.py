@@ -2,7 +2,8 @@
 
 Supported: `vllm bench serve --save-result` (Python and Rust) and `vllm bench throughput`, SGLang's `bench_serving`, AIPerf's
 `profile_export_aiperf.json` (its CSV and printed tables: `aiperf_text`), GuideLLM's benchmark JSON, genai-bench's file per scenario
-and concurrency. A client is recognised by keys that it alone writes. `notes` lists differing definitions; missing values are None.
+and concurrency, inference-perf's lifecycle metrics (0.7), EvalScope's summary (1.14, with the percentiles beside it), and llm-d's
+Benchmark Report 0.2. A client is recognised by keys that it alone writes. `notes` has its definitions; missing values are None.
 
 Keys by version, from the clients' packages: GuideLLM 0.1 has reports of benchmarks without distributions; 0.2 and 0.3 have `args`
 and `worker` in each benchmark (0.2 without p50), later versions `config`, and since 0.5 `metadata`. AIPerf names its version since
@@ -14,8 +15,8 @@ from dataclasses import dataclass, field, replace
 from math import isinf
 from typing import Any, TypeVar
 
+from inferload.figures.other_clients import note_of
 from inferload.figures.rate_figures import GOODPUT, OUTPUT, TOTAL, TURNS
-from inferload.figures.turn_figures import TTFT
 
 from . import aiperf_text, published, units
 from .result import (
@@ -33,12 +34,12 @@ from .result import (
 
 OUR_BACKEND = "inferload"  # in the files of `inferload report --vllm-bench`
 OUR_EXPORT = "inferload report --vllm-bench"
+VLLM, SGLANG = "vllm bench serve", "SGLang bench_serving"
 AIPERF_TEXT = "AIPerf, as printed or as CSV"
 OFFLINE = "vllm bench throughput"
 WITHOUT_SERVER = f"{published.ONE_FIGURE}; without a server: the engine's limit"
 
 _CLOCK_UNKNOWN = "its timing error is not known"
-_ANY_EVENT = "its TTFT ends at the first event of any kind (our first_event_ms)"
 
 _Value = TypeVar("_Value")
 _RATES = (TURNS.key, OUTPUT.key, TOTAL.key, GOODPUT.key)
@@ -48,11 +49,11 @@ _RATES = (TURNS.key, OUTPUT.key, TOTAL.key, GOODPUT.key)
 class Client:
     """A client's file. Values are paths: keys and positions between dots; the first of several between bars that has a value.
 
-    A number is also a sum and a quotient of paths: `a + b / c`. In `rate`, `statistic` and `count`, `{name}` is a metric, `{q}` a
-    statistic and `{word}` the client's word for it. `settings`: keys below a path, the first that exists.
+    A number is also a sum, less what has a value, and a quotient of paths: `a + b - c / d`. In `rate`, `statistic` and `count`,
+    `{name}` is a metric, `{q}` a statistic and `{word}` the client's word for it. `settings`: keys below the first path there is.
     """
 
-    notes: tuple[str, ...]
+    notes: tuple[str, ...] = ()  # empty: what it counts
     each: str = ""  # of the file, which is the `report` of a result: the result, or several; empty: the whole file
     rates: Sequence[str] = ()  # metrics of _RATES, empty for none
     rate: str = "{name}"
@@ -89,8 +90,10 @@ def _number(document: Document, expression: str) -> float | None:
     """Return the first alternative of an expression that has a value."""
     for alternative in filter(None, expression.split("|")):
         sum_of, _, by = alternative.partition(" / ")
+        sum_of, *less = sum_of.split(" - ")
         terms = [_found(number_of, document, path) for path in sum_of.split(" + ")]
-        total = None if None in terms else float(sum(filter(None, terms)))
+        without = sum(_found(number_of, document, path) or 0.0 for path in less)
+        total = None if None in terms else float(sum(filter(None, terms))) - without
         value = ratio(total, _found(number_of, document, by)) if by else total
         if value is not None:
             return value
@@ -117,7 +120,7 @@ def _figures(client: Client, document: Document) -> dict[str, float | None]:
     for measure, name in _named(units.LATENCIES, client.latencies):
         for q in STATISTICS:
             path = client.statistic.format(q=q, name=name, word=client.words.get(q, q))
-            figures[f"{q}({measure})"] = _in_unit(_number(document, path), TTFT.key, client.unit(document, name))
+            figures[f"{q}({measure})"] = _in_unit(_number(document, path), measure, client.unit(document, name))
     return figures
 
 
@@ -148,7 +151,8 @@ def _result(client: Client, document: Document, name: str) -> Imported:
         completed = 0.0  # AIPerf omits counts of 0
     cut_off = ("it was cancelled before its end",) if document.get("was_cancelled") is True else ()
     of_failed = failed_note(failed, completed) if failed is not None else client.unrecorded
-    notes = (*client.notes, *of_failed, *unfinished_note(unfinished))
+    counts = client.notes or (f"{note_of(name)}; {_CLOCK_UNKNOWN}",)
+    notes = (*counts, *of_failed, *unfinished_note(unfinished))
     return Imported(
         client=name,
         figures=figures,
@@ -157,7 +161,7 @@ def _result(client: Client, document: Document, name: str) -> Imported:
         settings=_settings(client, document),
         input_tokens=_mean(document, client.input_tokens),
         output_tokens=_mean(document, client.output_tokens),
-        concurrency=_number(document, client.concurrency),
+        concurrency=_number(document, client.concurrency) or None,  # 0: no limit
         started_at=str(_found(lambda value: value or None, document, client.started_at) or ""),
         notes=(*notes, *cut_off),
         completed=completed,
@@ -187,8 +191,12 @@ def _aiperf_failed(document: Document) -> float | None:
 
 
 _SERVING = Client(
-    notes=(f"{_ANY_EVENT}; {_CLOCK_UNKNOWN}",),
-    rates=("request_throughput", "output_throughput", "total_token_throughput", "request_goodput"),
+    rates=(
+        "request_throughput",
+        "output_throughput",
+        "total_token_throughput",
+        "request_goodput|request_goodput:|goodput",  # with a colon in earlier versions
+    ),
     latencies=("ttft_ms", "tpot_ms", "itl_ms", "e2el_ms"),
     model="model_id",
     settings={"": "num_prompts request_rate burstiness max_concurrency"},
@@ -200,17 +208,18 @@ _SERVING = Client(
     failed="failed",
 )
 _OURS = replace(
-    _SERVING, notes=(f"{_ANY_EVENT}; measured by inferload; the file does not contain the verdict of its run",)
+    _SERVING,
+    notes=(f"counts as {VLLM} 0.32; measured by inferload; the file does not contain the verdict of its run",),
 )
 _SGLANG_SETTINGS = "backend dataset_name request_rate max_concurrency"
 _SGLANG_WORKLOAD = "random_input_len random_output_len random_range_ratio sharegpt_output_len"
 _SGLANG = replace(
     _SERVING,
-    notes=(f"its answers without a usage count as long as requested; {_CLOCK_UNKNOWN}",),
     rates=(
         "request_throughput|completed / duration",
         "output_throughput",
         "total_throughput|total_input_tokens + total_output_tokens / duration",
+        "request_goodput",
     ),
     latencies=("ttft_ms", "tpot_ms", "itl_ms", "e2e_latency_ms"),
     model="server_info.model_path",
@@ -220,7 +229,6 @@ _SGLANG = replace(
     unrecorded=("it does not record failed requests",),
 )
 _AIPERF = Client(
-    notes=("its inter_chunk_latency is our ITL, its inter_token_latency our TPOT",),
     rates=("request_throughput", "output_token_throughput", "total_token_throughput", "goodput"),
     rate="{name}.avg",
     units_of_rates=True,
@@ -244,7 +252,6 @@ _AIPERF = Client(
     failed=_aiperf_failed,
 )
 _GUIDELLM = Client(
-    notes=("its ITL is our TPOT weighted by tokens; its TPOT includes the time to the first token and is left out",),
     each="benchmarks",
     rates=("requests_per_second", "output_tokens_per_second", "tokens_per_second"),
     rate="metrics.{name}.successful.mean",
@@ -264,7 +271,6 @@ _GUIDELLM = Client(
     unfinished="metrics.request_totals.incomplete|request_totals.incomplete",
 )
 _GENAI = Client(
-    notes=("it records no gaps between tokens, so ITL is not known",),
     each="aggregated_metrics",
     rates=(
         "requests_per_second",
@@ -280,6 +286,52 @@ _GENAI = Client(
     concurrency="num_concurrency",
     completed="num_completed_requests",
     failed="num_error_requests",
+)
+_INFERENCE_PERF = Client(
+    rates=("requests_per_sec", "output_tokens_per_sec", "total_tokens_per_sec", "request_goodput"),
+    rate="successes.throughput.{name}|successes.goodput_metrics.{name}",
+    latencies=("time_to_first_token", "time_per_output_token", "inter_token_latency", "request_latency"),
+    statistic="successes.latency.{name}.{word}",
+    unit=lambda _document, _name: "s",
+    settings={"load_summary": "requested_rate concurrency"},
+    input_tokens="successes.prompt_tokens.mean|successes.prompt_len.mean",
+    output_tokens="successes.output_tokens.mean|successes.output_len.mean",
+    concurrency="load_summary.concurrency",
+    completed="successes.count",
+    failed="failures.count",
+)
+_EVALSCOPE = Client(
+    rates=("Req Throughput (req/s)", "Output Throughput (tok/s)", "Total Throughput (tok/s)"),
+    latencies=("TTFT (ms)", "TPOT (ms)", "ITL (ms)", "Latency (s)"),
+    statistic="{word}{name}",
+    words={"mean": "Avg ", **{q: f"percentiles.{q[1:]}%." for q in STATISTICS[1:]}},
+    unit=lambda _document, name: "s" if name.endswith("(s)") else "ms",
+    model="arguments.model",
+    seed="arguments.seed",
+    settings={"arguments": "parallel number rate dataset stream"},
+    input_tokens="Avg Input Tokens",
+    output_tokens="Avg Output Tokens",
+    concurrency="Concurrency",
+    completed="Success Requests",
+    failed="Failed Requests",
+)
+_OF_LLMD = "results.request_performance.aggregate"
+_LLMD = Client(
+    notes=(f"its definitions are those of the tool that it names; {_CLOCK_UNKNOWN}",),
+    rates=("request_rate", "output_token_rate", "total_token_rate"),
+    rate=f"{_OF_LLMD}.throughput.{{name}}.mean",
+    latencies=("time_to_first_token", "time_per_output_token", "inter_token_latency", "request_latency"),
+    statistic=f"{_OF_LLMD}.latency.{{name}}.{{q}}",
+    unit=lambda document, name: at(document, *_OF_LLMD.split("."), "latency", name, "units"),
+    model="scenario.stack.0.standardized.model.name",
+    settings={"scenario.load.standardized": "tool tool_version stage rate_qps concurrency"},
+    input_tokens=f"{_OF_LLMD}.requests.input_length.mean",
+    output_tokens=f"{_OF_LLMD}.requests.output_length.mean",
+    concurrency="scenario.load.standardized.concurrency",
+    started_at="run.time.start",
+    completed=f"{_OF_LLMD}.requests.total - {_OF_LLMD}.requests.failures - {_OF_LLMD}.requests.incomplete",
+    failed=f"{_OF_LLMD}.requests.failures",
+    unfinished=f"{_OF_LLMD}.requests.incomplete",
 )
 _THROUGHPUT = Client(
     notes=(WITHOUT_SERVER,),
@@ -308,9 +360,15 @@ def recognised(document: Document) -> tuple[str, Client] | None:
     guidellm = text_of(at(document, "metadata", "guidellm_version"))
     before_0_5 = "0.4" if isinstance(first, Mapping) and "config" in first else "0.2 or 0.3"
     before_0_4 = at(document, "input_config", "endpoint", "model_names") is not None and _is_of_nvidia(document)
-    serving = "TensorRT-LLM benchmark_serving" if "user_throughput" in keys else "vllm bench serve"
     is_vllm = "completed" in keys and bool(_VLLM_ONLY & keys)
+    of_rust = {"input_throughput", "max_model_len"} <= keys
+    serving = "TensorRT-LLM benchmark_serving" if "user_throughput" in keys else "vllm-rs bench" if of_rust else VLLM
+    llmd, tool = text_of(document.get("version")) or "", at(document, "scenario", "load", "standardized")
+    report = f"llm-d Benchmark Report {llmd} of {at(tool, 'tool') or 'an unknown tool'} {at(tool, 'tool_version') or ''}".strip()
     rows: tuple[tuple[bool, str, Client], ...] = (
+        (llmd.startswith("0.2") and at(document, *_OF_LLMD.split(".")) is not None, report, _LLMD),
+        ({"load_summary", "successes"} <= keys, "inference-perf", _INFERENCE_PERF),
+        ({"Req Throughput (req/s)", "Success Requests"} <= keys, "EvalScope", _EVALSCOPE),
         ({"elapsed_time", "num_requests"} <= keys, OFFLINE, _THROUGHPUT),
         ({"throughput", "total_time"} <= keys, OFFLINE, _OLD_THROUGHPUT),
         ("aiperf_version" in keys, f"AIPerf {version}", _AIPERF),
@@ -318,7 +376,7 @@ def recognised(document: Document) -> tuple[str, Client] | None:
         (guidellm is not None, f"GuideLLM {guidellm}", _GUIDELLM),
         (isinstance(at(first, "metrics"), Mapping), f"GuideLLM {before_0_5}", _GUIDELLM),
         (isinstance(at(document, "aggregated_metrics", "stats"), Mapping), "genai-bench", _GENAI),
-        ("completed" in keys and bool(_SGLANG_ONLY & keys), "SGLang bench_serving", _SGLANG),
+        ("completed" in keys and bool(_SGLANG_ONLY & keys), SGLANG, _SGLANG),
         (is_vllm and document.get("backend") == OUR_BACKEND, OUR_EXPORT, _OURS),
         (is_vllm, serving, _SERVING),
     )
@@ -332,6 +390,7 @@ def refused(document: Document) -> tuple[str, str] | None:
     reports = isinstance(at(document, "benchmarks", 0, "benchmarks"), list)
     export = "name profile_export_aiperf.json"
     rows = (
+        ({"version", "scenario", "metrics"} <= keys, "llm-d Benchmark Report 0.1", "write it as version 0.2.1"),
         (reports, "GuideLLM 0.1", "results are read from GuideLLM 0.2 on"),
         (old and _is_of_nvidia(document), "GenAI-Perf", "repeat it with AIPerf, its successor"),
         ("timeslices" in keys, "AIPerf by time slice", export),

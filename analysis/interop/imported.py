@@ -3,14 +3,17 @@
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from inferload.base import rundir
 from inferload.base.errors import UsageError
+from inferload.figures.other_clients import note_of
+from inferload.scenario.files import yaml_text
 
 from . import aiperf_text, published, tables
-from .clients import OFFLINE, WITHOUT_SERVER, aiperf_of_text, recognised, refused, results
+from .clients import OFFLINE, SGLANG, VLLM, WITHOUT_SERVER, aiperf_of_text, recognised, refused, results
 from .result import Imported, failed_note, known, ratio, unread_note
 
 
@@ -39,8 +42,8 @@ def read(path: Path) -> list[Imported]:
 def _of_json(path: Path, text: str) -> list[Imported]:
     found: list[Imported] = []
     try:
-        for document in _documents(text):
-            found += _results(path, document)
+        for document in _documents(text) if path.suffix not in _YAML else _of_yaml(path, text):
+            found += _results(path, _with_parts(path, document))
     except UnknownFormat as error:
         if found:  # a known file, which a folder does not leave out
             raise UsageError(str(error)) from error
@@ -93,7 +96,7 @@ def _published(path: Path, text: str) -> list[Imported] | None:
         return [_block(block) for block in found]
     if lines := published.throughput_lines(text):
         return [Imported(client=OFFLINE, figures=line, notes=(WITHOUT_SERVER,)) for line in lines]
-    if _JSON.match(text):
+    if _JSON.match(text) or path.suffix in _YAML:
         return None
     if (name := _GUIDELLM.search(text)) is not None:
         raise UnknownFormat(
@@ -117,14 +120,15 @@ def _block(block: published.Published) -> Imported:
     counts = block.counts
     completed, failed = counts.get("successful requests"), counts.get("failed requests")
     limit = counts.get("maximum request concurrency", counts.get("max request concurrency"))
+    client = SGLANG if _OF_SGLANG in counts else VLLM
     return Imported(
-        client="SGLang bench_serving" if _OF_SGLANG in counts else "vllm bench serve",
+        client=client,
         figures=block.figures,
         settings={"max_concurrency": limit} if limit else {},
         input_tokens=ratio(counts.get("total input tokens"), completed),
         output_tokens=ratio(counts.get("total generated tokens"), completed),
         concurrency=limit,
-        notes=(published.ONE_FIGURE, *failed_note(failed, completed), *unread_note(block.unread)),
+        notes=(published.ONE_FIGURE, note_of(client), *failed_note(failed, completed), *unread_note(block.unread)),
         completed=completed,
         failed=failed,
     )
@@ -146,6 +150,26 @@ def _documents(text: str) -> Iterator[object]:
             at += 1
 
 
+def _of_yaml(path: Path, text: str) -> Iterator[object]:
+    parsed = yaml_text.parse(text)
+    if parsed.faults:
+        raise UnknownFormat(f"{path}: not YAML ({parsed.faults[0].text}); {_EXPECTED}")
+    yield parsed.data
+
+
+def _with_parts(path: Path, document: object) -> object:
+    """Return EvalScope's summary with the percentiles and arguments that it writes beside it; any other document as it is."""
+    if path.name != _EVALSCOPE_SUMMARY or not isinstance(document, Mapping):
+        return document
+    parts = dict(document)
+    with suppress(OSError, ValueError):
+        parts["arguments"] = json.loads(rundir.read_text(path.with_name("benchmark_args.json")))
+    with suppress(OSError, ValueError, LookupError, TypeError):
+        rows = json.loads(rundir.read_text(path.with_name("benchmark_percentile.json")))
+        parts["percentiles"] = {row["Percentiles"]: row for row in rows}
+    return parts
+
+
 def _results(path: Path, document: object) -> list[Imported]:
     if not isinstance(document, Mapping):
         raise UnknownFormat(f"{path}: {_EXPECTED}")
@@ -161,7 +185,9 @@ def _results(path: Path, document: object) -> list[Imported]:
 
 
 _JSON = re.compile(r"\ufeff?\s*\[?\s*\{")
-_DOCUMENTS = (".json", ".jsonl")
+_YAML = (".yaml", ".yml")
+_DOCUMENTS = (".json", ".jsonl", *_YAML)
+_EVALSCOPE_SUMMARY = "benchmark_summary.json"
 _TABLES = (".csv",)
 _PRINTED = (".md", ".txt", ".log")
 _OF_SGLANG = "total generated tokens (retokenized)"  # line that it alone prints
@@ -173,6 +199,6 @@ _NO_FIGURE = (
     "name these figures in its header or its first column"
 )
 _EXPECTED = (
-    "no result of vllm bench serve, SGLang bench_serving, AIPerf, GuideLLM or genai-bench; "
+    "no result of vllm bench serve, SGLang bench_serving, AIPerf, GuideLLM, genai-bench, inference-perf, EvalScope or llm-d; "
     "name a file that one of them wrote, a text with the block that vLLM prints, or a table as .md or .csv"
 )

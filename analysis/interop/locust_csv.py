@@ -1,15 +1,22 @@
-"""Reader of runs of plain Locust (`--csv PREFIX`), with or without scrapes.
+"""Reader of runs of plain Locust (`--csv PREFIX`, and `--json-file PREFIX` if it is there), with or without scrapes.
 
 Locust records requests and response times only. Their definition depends on the locustfile, so they are not TTFT, ITL or E2E.
 """
 
 import csv
+import json
+from bisect import bisect_left
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
+from itertools import accumulate
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from inferload.base.clock import NS_PER_S
 from inferload.base.errors import UsageError
@@ -24,6 +31,7 @@ from inferload.servers import scrapes_file, window_figures
 from inferload.servers.exposition import PromParser, page_text
 from inferload.servers.scrapes_file import ScrapeColumns
 from inferload.servers.series import ServerSeries, by_target
+from inferload.turns.sketch import Floats
 from inferload.workload.plan.load_text import LoadText
 
 from ..data import locust_history
@@ -52,6 +60,8 @@ _STATS = {
     Head("requests/s", _COUNTS): "Requests/s",
 }
 _SENT, _FAILED = "Request Count", "Failure Count"
+_WINDOW_S, _FEWEST = 10.0, 10  # of the percentiles in the history
+_OF_FEW = "left out: of fewer than 10 requests in its last 10 s, where Locust falls back to longer times"
 
 
 def prefix_of(path: Path) -> Path:
@@ -85,8 +95,11 @@ def load(path: Path, scrapes: Sequence[Path] = ()) -> RunFrames:
         for name, of_locust in {"t_s": "Timestamp", "users": "User Count", **COLUMNS}.items()
     }
     columns["t_s"] -= start_s
+    few = _few_requests(columns["t_s"], np.array([number(row, "Total Request Count") for row in history]))
     for name in filter(lambda name: name.startswith("response_ms_"), COLUMNS):
-        columns[name][columns[name] == 0] = np.nan  # Locust writes 0 if nothing ended in its last seconds
+        columns[name][(columns[name] == 0) | few] = np.nan  # Locust writes 0 if nothing ended in its last seconds
+    if few.any():
+        notes.append(f"percentiles of {int(few.sum())} of {len(few)} seconds of Locust's history are {_OF_FEW}")
     counts = columns["users"][known(columns["users"])].tolist()
     return RunFrames(
         path=prefix.parent,
@@ -106,6 +119,13 @@ def load(path: Path, scrapes: Sequence[Path] = ()) -> RunFrames:
         marks=[],
         notes=tuple(notes),
     )
+
+
+def _few_requests(t_s: Floats, total: Floats) -> NDArray[np.bool_]:
+    """Return whether fewer than _FEWEST requests ended in the _WINDOW_S before each second; False where their number is unknown."""
+    before = np.maximum(np.searchsorted(t_s, t_s - _WINDOW_S, side="right") - 1, 0)
+    ended = total - np.where(t_s[before] <= t_s - _WINDOW_S, total[before], 0.0)
+    return ended < _FEWEST  # NaN is not
 
 
 def _history(prefix: Path) -> list[dict[str, str]]:
@@ -176,6 +196,9 @@ def _count(row: Mapping[str, str], key: str) -> int | None:
 
 
 def _stats(prefix: Path) -> list[dict[str, str]]:
+    """Return the rows of requests: of PREFIX.json, which has all, else of PREFIX_stats.csv, which may end a second earlier."""
+    with suppress(OSError, ValueError, TypeError, AttributeError, KeyError):
+        return _of_json(json.loads(prefix.with_name(prefix.name + ".json").read_text(encoding="utf-8-sig")))
     try:
         _, rows = _read(prefix.with_name(prefix.name + "_stats.csv"))
     except (OSError, ValueError, csv.Error):
@@ -183,8 +206,35 @@ def _stats(prefix: Path) -> list[dict[str, str]]:
     return [row for row in rows if "Name" in row]
 
 
+def _of_json(entries: list[dict[str, Any]]) -> list[dict[str, str]]:
+    """Return the rows of Locust's --json-file, and of all requests together, in the columns of its CSV."""
+    rows = [_row(entry["method"] or "", entry["name"], [entry]) for entry in entries]
+    return [*rows, _row("", "Aggregated", entries)] if entries else rows
+
+
+def _row(method: str, name: str, entries: list[dict[str, Any]]) -> dict[str, str]:
+    sent, failed, total_ms = (
+        sum(entry[key] for entry in entries) for key in ("num_requests", "num_failures", "total_response_time")
+    )
+    figures = {_SENT: sent, _FAILED: failed}
+    counts = Counter[float]()
+    for entry in entries:
+        counts.update({float(ms): count for ms, count in entry["response_times"].items()})
+    ordered = sorted(counts)
+    ended = list(accumulate(counts[ms] for ms in ordered))
+    if ended:
+        figures |= {f"{q}%": ordered[bisect_left(ended, q / 100 * ended[-1])] for q in (50, 95, 99)}
+        figures["Average Response Time"] = total_ms / ended[-1]
+        figures["Max Response Time"] = max(entry["max_response_time"] for entry in entries)
+    ends_s = max(entry["last_request_timestamp"] or 0 for entry in entries)
+    if (span_s := ends_s - min(entry["start_time"] for entry in entries)) > 0:
+        figures["Requests/s"] = sent / span_s
+    return {"Type": method, "Name": name} | {key: str(value) for key, value in figures.items()}
+
+
 def _requests(path: Path) -> Table:
-    """Return the table of requests, from PREFIX_stats.csv if there is one."""
+    """Return the table of requests."""
+    prefix = prefix_of(path)
     rows = [
         (
             " ".join(row[key] for key in ("Type", "Name") if row.get(key)),
@@ -193,9 +243,11 @@ def _requests(path: Path) -> Table:
                 for head, column in _STATS.items()
             ),
         )
-        for row in _stats(prefix_of(path))
+        for row in _stats(prefix)
     ]
     note = "Whole run, counted by Locust. Percentiles are rounded to two digits."
+    if not prefix.with_name(prefix.name + ".json").is_file():
+        note += f" Its CSV files may end a second before the run; --json-file {prefix.name} has all requests."
     return Table("locust", "Requests by Locust", ("", *_STATS), rows, note)
 
 

@@ -1,7 +1,10 @@
 """Export of a run in the format of `vllm bench serve --save-result --save-detailed`.
 
-The definitions are vLLM's: TTFT ends at the first event of any kind, TPOT is (latency - TTFT) / (output tokens - 1), percentiles
-are interpolated. A cancelled turn has no latency, one without a connection no start time. Only turns of the measure phase are
+The definitions are those of vLLM 0.32 (Python): TTFT ends at the first event of any kind, whose gap to the first output is one of
+the gaps, so that TTFT and the gaps of a turn add up to its latency; TPOT is (latency - TTFT) / (output tokens - 1), percentiles
+are interpolated. Its gaps to other events without text are not in the records.
+
+A cancelled turn has no latency, one without a connection no start time. Only turns of the measure phase are
 included. The duration is from the first send to the last end, which is after the end of the window. `generated_texts` is empty.
 Totals that include unknown prompt lengths are null.
 """
@@ -16,7 +19,7 @@ import numpy as np
 from inferload.base import rundir
 from inferload.base.errors import UsageError, explained
 from inferload.figures.rate_figures import ATTAINMENT
-from inferload.figures.turn_figures import E2E, FIRST_EVENT, LAG
+from inferload.figures.turn_figures import E2E, FIRST_EVENT, LAG, TTFT
 from inferload.turns.sketch import Floats
 
 from ..data.frame import Frame
@@ -63,7 +66,9 @@ def document(run: RunFrames) -> dict[str, Any]:
             f"--vllm-bench: {run.path}: {np.isnan(tokens).sum()} turns without a token count, which the format requires"
         )
     latency_ms, ttft_ms = ok[E2E.key], ok[FIRST_EVENT.key]
-    itls = _gaps_s(run, measured)
+    of_role_s = ((measured[TTFT.key] - measured[FIRST_EVENT.key]) / 1e3).round(9).tolist()
+    of_output_s = _gaps_s(run, measured)
+    itls = [[gap, *gaps] if gap > 0 else gaps for gap, gaps in zip(of_role_s, of_output_s, strict=True)]
     duration_s = float(np.fmax.reduce(measured["last_s"]) - np.fmin.reduce(measured["sent_s"]))
     tpot_ms = (latency_ms - ttft_ms)[tokens > 1] / (tokens[tokens > 1] - 1)
     gaps_ms = [gap * 1e3 for gaps, well in zip(itls, measured["ok"], strict=True) if well for gap in gaps]

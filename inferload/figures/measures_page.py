@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from inferload.figures import other_clients
 from inferload.figures.client_figures import CLIENT_FIGURES
 from inferload.figures.figure import PEERS
 from inferload.figures.limits.slo import FROM_PLAN
@@ -61,6 +62,13 @@ _NAMES = """
 Of several names for one metric, a page has one; the names of its parts add up.
 
 """
+_CLIENTS = """
+## What other clients count
+
+`inferload compare` prints the row of a client beside its figures. Each TPOT divides by tokens - 1, also where the first event has
+several tokens: it is then too low. What is not listed was not looked at. The definitions of inferload are above.
+
+"""
 _FIGURES = """
 ## Definitions, and names in other tools
 
@@ -78,7 +86,9 @@ def document() -> str:
         *([f"`{state.key}`", state.of, state.text] for state in STATES),
     ]
     words.append([NOT_SERVED_WORD, "turns, sessions", NOT_SERVED_TEXT])
-    return _HEAD + _lines(words) + _FIGURES + _lines(rows) + _ENGINES + _lines(_pages()) + _NAMES + _lines(_names())
+    clients = _CLIENTS + _lines(other_clients.table())
+    servers = _ENGINES + _lines(_pages()) + _NAMES + _lines(_names())
+    return _HEAD + _lines(words) + _FIGURES + _lines(rows) + clients + servers
 
 
 _SHOWN = [kind for kind in KINDS if kind.kind != "exporter"]

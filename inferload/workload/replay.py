@@ -13,13 +13,14 @@ from inferload.base.numbers import plural
 from inferload.scenario.files.data_files import find
 from inferload.scenario.schema.replay import Replay
 from inferload.workload.content.data import DataContext, Notes, Opened, same_as_master
+from inferload.workload.content.images import picture_url
 from inferload.workload.content.messages import BLOCK, Message, Piece, first_tokens
 from inferload.workload.content.script import Ask, Fork, Script, Sent, TurnReply, Work, Worked
 from inferload.workload.traces.formats import FORMATS, of_table
 from inferload.workload.traces.index import TimeWindow, TraceIndex
 from inferload.workload.traces.requests import TableColumns
-from inferload.workload.traces.turn import RecordedTurn
-from inferload.workload.traces.weka import ROUNDED_S, IdleCap, ended_s
+from inferload.workload.traces.turn import RecordedTurn, ended_s
+from inferload.workload.traces.weka import ROUNDED_S, IdleCap
 
 
 class ReplaySessions(Opened):
@@ -44,7 +45,7 @@ class ReplaySessions(Opened):
 
     def arrivals_s(self) -> Iterator[float] | None:
         """Return the start time of each session; None for a format without them."""
-        return self.index.arrivals_s() if self.index.format.timed else None
+        return self.index.arrivals_s() if self.index.timed else None
 
     def script(self, index: int, rng: Random, notes: Notes) -> Script:
         """Return the script of session `index`. After its last session the trace repeats with other texts."""
@@ -80,7 +81,12 @@ class ReplaySessions(Opened):
             "turns": index.turns,
             "turns_left_out": dict(index.left_out),
             "turns_out_of_order": index.out_of_order,
+            "keys_not_used": dict(index.unused),
         }
+
+    def warnings(self) -> list[str]:
+        """Return lines on requests and keys that the load leaves out."""
+        return [f"{self._workload.path}: {line}" for line in self.index.losses(expected=False)]
 
     def in_words(self) -> list[str]:
         """Return the lines of the plan."""
@@ -88,7 +94,7 @@ class ReplaySessions(Opened):
         lines = [
             f"{self._workload.path} ({index.format.name}): {plural(len(index), 'session')}, {plural(index.turns, 'turn')}"
         ]
-        lines += [f"left out: {plural(count, 'turn')} {why}" for why, count in sorted(index.left_out.items())]
+        lines += index.losses()
         if index.out_of_order:
             lines.append(f"{plural(index.out_of_order, 'turn')} out of order in the file, sorted by time")
         return lines + index.in_words()
@@ -96,6 +102,7 @@ class ReplaySessions(Opened):
 
 _LINES_AT_ONCE = 20
 _BYTES_AT_ONCE = 64 * 1024
+_PICTURES = 64  # different ones
 
 
 class _SessionScript:
@@ -205,7 +212,10 @@ class _SessionScript:
         """Return the messages of a turn. `context` None: first turn of the session."""
         if turn.blocks is not None:
             return (self._blocks(turn),)
-        return (context or self._context()).grown_to(turn)
+        keys = (f"{self._index}/{turn.at_s}/{image}" for image in range(turn.images))
+        size = self._workload.image_px
+        images = tuple(picture_url(f"picture/{Random(key).randrange(_PICTURES)}", size, size) for key in keys)
+        return (context or self._context()).grown_to(turn, images)
 
     def _context(self, agent: str = "") -> "_Context":
         return _Context(f"text/{self._index}/{agent}" if agent else f"text/{self._index}", self._notes)
@@ -231,7 +241,7 @@ class _SessionScript:
     def _when(self, turn: RecordedTurn, before: RecordedTurn | None) -> tuple[float | None, float]:
         """Return (due time since the session's arrival, pause after the previous answer); one applies."""
         workload, clock = self._workload, self._clock
-        if workload.pacing == "recorded":
+        if workload.pacing == "recorded" and turn.timed:
             return (clock(turn.at_s) - clock(self._begins_s)) / workload.speed, 0.0
         if workload.pacing == "none" or before is None:
             return None, 0.0
@@ -266,7 +276,7 @@ class _Context:
         self._messages: list[Message] = []
         self._new = 0
 
-    def grown_to(self, turn: RecordedTurn) -> tuple[Message, ...]:
+    def grown_to(self, turn: RecordedTurn, images: tuple[str, ...] = ()) -> tuple[Message, ...]:
         """Return the prompt of a turn: the history that it shares, to the token, and new text up to its length.
 
         It shares `prefix_tokens` of the history; without them all of a history that is shorter than the prompt, and none of
@@ -290,9 +300,9 @@ class _Context:
         self._new += 1
         new = Piece(f"{self._key}/{self._new}", turn.input_tokens - tokens)
         if prompt and prompt[-1].role == "user":  # many chat templates require alternating user and assistant messages
-            prompt[-1] = replace(prompt[-1], pieces=(*prompt[-1].pieces, new))
+            prompt[-1] = replace(prompt[-1], pieces=(*prompt[-1].pieces, new), images=(*prompt[-1].images, *images))
         else:
-            prompt.append(Message("user", (new,)))
+            prompt.append(Message("user", (new,), images=images))
         self._messages = prompt
         return tuple(prompt)
 

@@ -4,14 +4,12 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, ValidationError, model_validator
 
-from inferload.scenario.schema.base import AtLeastOne, ScenarioPart, Whole, one_of
+from inferload.scenario.schema.base import AtLeastOne, Pixels, ScenarioPart, Whole, one_of
 from inferload.scenario.schema.distributions import Constant, Count, Duration, NonNegative, greatest
 from inferload.scenario.schema.sources import Source, Synthetic
 
 ZERO = Constant(value=0.0)
 ONE = Constant(value=1.0)
-
-Pixels = Annotated[int, Field(strict=True, ge=1, le=8192)]
 
 
 class Documents(ScenarioPart):

@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 from pydantic import Field, model_validator
 
 from inferload.base.numbers import exact
-from inferload.scenario.schema.base import AtLeastOne, ScenarioPart
+from inferload.scenario.schema.base import AtLeastOne, Pixels, ScenarioPart
 from inferload.scenario.schema.distributions import NonNegative, Positive
 
 FormatName = Literal[
@@ -13,6 +13,7 @@ FormatName = Literal[
     "bailian",
     "azure-2023",
     "azure-2024",
+    "azure-2025",
     "burstgpt-1",
     "burstgpt-2",
     "weka",
@@ -21,8 +22,8 @@ FormatName = Literal[
     "jsonl",
     "csv",
 ]
-# Formats with end times of answers, from which pauses follow. Format csv has them if its columns name one.
-ENDS_KNOWN = ("burstgpt-2", "weka", "tracelab", "otel", "jsonl")
+# Formats with end times of answers or pauses. Format csv has them if its columns name one.
+ENDS_KNOWN = ("mooncake", "burstgpt-2", "weka", "tracelab", "otel", "jsonl")
 UNTIMED = ("weka",)  # formats without start times of sessions
 
 
@@ -97,6 +98,11 @@ class Replay(ScenarioPart):
         default=None,
         description="most tokens of a prompt and its answer; the first longer turn ends its session, which is counted; "
         "null: no limit",
+    )
+
+    image_px: Pixels = Field(
+        default=512,
+        description="width and height of the generated images of requests that the trace records with images",
     )
 
     @model_validator(mode="after")

@@ -53,10 +53,10 @@ class DocumentError(ValueError):
 
 def parse(document: Any, sampler: Sampler, columns: Columns) -> RecordedConversation | Skip:
     """Return the conversation of a document, or the reason to leave it out. DocumentError for missing or invalid keys."""
-    document = _keyed(document, columns)
+    dropped: Counter[str] = Counter()
+    document = _keyed(document, columns, dropped)
     if not isinstance(document, Mapping):
         return "not a conversation"
-    dropped: Counter[str] = Counter()
     messages = _messages(document, columns, dropped, any_role=sampler == "first_two")
     if not any(text.strip() for _role, text in messages):
         return "empty"
@@ -66,13 +66,17 @@ def parse(document: Any, sampler: Sampler, columns: Columns) -> RecordedConversa
     conversation = questions or _SAMPLERS[sampler](messages, dropped)
     if isinstance(conversation, str):
         return conversation
-    output_tokens = _whole_number(document, columns.output_tokens)
-    turns = conversation.turns
-    if output_tokens is not None:
-        turns = (*turns[:-1], replace(turns[-1], output_tokens=output_tokens))
+    lengths = _value(document, columns.output_tokens)
+    turns = list(conversation.turns)
+    known = lengths if isinstance(lengths, list) else [None] * (len(turns) - 1) + [lengths]
+    if len(known) < len(turns):
+        raise DocumentError(f"{columns.output_tokens} has {len(known)} lengths for {len(turns)} turns")
+    for number, length in enumerate(known[-len(turns) :]):
+        if (tokens := _whole_number(columns.output_tokens, length)) is not None:
+            turns[number] = replace(turns[number], output_tokens=tokens)
     session = _value(document, columns.session_id)
     return RecordedConversation(
-        turns,
+        tuple(turns),
         (*lead, *conversation.lead),
         _tools(document, columns),
         None if session in (None, "") else str(session),
@@ -84,8 +88,10 @@ def _messages(
     document: Mapping[str, Any], columns: Columns, dropped: Counter[str], *, any_role: bool
 ) -> list[RoleText]:
     """Return all text messages of a document in order, and count the others. `any_role`: unknown roles count as user."""
-    for key in (columns.messages, "conversations", "conversation"):
+    for key in (columns.messages, *_CONVERSATIONS):
         if (listed := _listed(_value(document, key), in_cell=True)) is not None:
+            if listed and all(map(_are_turns, listed)):  # as in SGLang's agentic traces
+                raise DocumentError(f"{key} has several conversations; write each as a line: jq -c '.{key}[]'")
             if _are_texts(listed):  # as in UltraChat
                 return [(("user", "assistant")[number % 2], text) for number, text in enumerate(listed)]
             return [message for item in listed if (message := _message(item, dropped, any_role)) is not None]
@@ -118,23 +124,92 @@ def _questions(document: Mapping[str, Any], columns: Columns) -> RecordedConvers
     )
 
 
-# Bodies of requests in files of a batch API: OpenAI's and Anthropic's.
-_BODIES = ("body", "params")
+# Bodies of requests in files of a batch API: OpenAI's and Anthropic's; of AIPerf's traces.
+_BODIES = ("body", "params", "payload")
 # Limits of an answer in a body: its planned length, as no answer is recorded.
 _LIMITS = ("max_completion_tokens", "max_tokens", "max_output_tokens")
+# Keys of a record, its body or its turns that change the load and are not sent.
+_CHANGES_LOAD = (
+    "delay timestamp image images audio audios video videos extra temperature top_p top_k min_p stop stop_sequences n seed "
+    "frequency_penalty presence_penalty logprobs response_format tool_choice thinking reasoning reasoning_effort priority"
+)
+_NOT_SENT = frozenset(_CHANGES_LOAD.split())
+_CONVERSATIONS = ("conversations", "conversation", "items")  # of ShareGPT's files
+_PROMPT = Columns().prompt
 
 
-def _keyed(document: Any, columns: Columns) -> Any:
-    """Return a document with keys: a text is a prompt, a list the messages; a line of a batch is the body of its request."""
+def _count_not_sent(document: Mapping[str, Any], dropped: Counter[str]) -> None:
+    for key in sorted(_NOT_SENT & document.keys()):
+        value = document[key]
+        if value not in (None, "", [], {}) and (value or key != "delay"):
+            dropped[f"`{key}`"] += 1
+
+
+def _are_turns(value: Any) -> bool:
+    """Return whether a value is a list of turns of AIPerf or SGLang: with a text, or with new messages."""
+    keys = {"text", "texts", "messages"}
+    turns = value if isinstance(value, list) else []
+    return bool(turns) and all(isinstance(turn, Mapping) and keys & turn.keys() for turn in turns)
+
+
+def _of_turns(document: Mapping[str, Any], columns: Columns, dropped: Counter[str]) -> Mapping[str, Any]:
+    """Return a document of turns as one with a list of questions, each with its planned length."""
+    systems: list[str] = []
+    asked: list[str] = []
+    lengths: list[Any] = []
+    for turn in document["turns"]:
+        _count_not_sent(turn, dropped)
+        said = _said(turn, dropped)
+        of_system = [text for role, text in said if role == "system"]
+        if of_system and asked:
+            dropped["later system messages"] += len(of_system)
+        else:
+            systems += of_system
+        text = "\n".join(text for role, text in said if role != "system")
+        if text.strip():
+            asked.append(text)
+            lengths.append(turn.get("output_length"))
+        elif not of_system:
+            dropped["turns without text"] += 1
+    system = {columns.system: "\n".join(systems)} if systems else {}
+    return {**document, columns.prompt: asked, columns.output_tokens: lengths, **system}
+
+
+def _said(turn: Mapping[str, Any], dropped: Counter[str]) -> list[RoleText]:
+    """Return the texts of a turn: those of its messages, or its own."""
+    messages = turn.get("messages")
+    if not isinstance(messages, list):
+        parts = turn.get("texts") or [turn.get("text")]
+        named = [part.get("contents") or () if isinstance(part, Mapping) else (part,) for part in parts]
+        content = [text for texts in named for text in texts if isinstance(text, str)]
+        messages = [{"role": turn.get("role"), "content": content}]
+    return [message for item in messages if (message := _message(item, dropped, any_role=True)) is not None]
+
+
+def _keyed(document: Any, columns: Columns, dropped: Counter[str]) -> Any:
+    """Return a document with keys: a text is a prompt, a list the messages or turns; a line of a batch is its request's body."""
     if isinstance(document, str):
         return {columns.prompt: document}
     if isinstance(document, list) and (_are_texts(document) or (document and all(map(is_message, document)))):
         return {columns.messages: document}
+    if _are_turns(document):
+        document = {"turns": document}
     if not isinstance(document, Mapping):
         return document
+    _count_not_sent(document, dropped)
+    if all(_value(document, key) is None for key in (columns.prompt, columns.messages, *_CONVERSATIONS)):
+        turns = document.get("turns")
+        if _are_turns(turns):
+            return _of_turns(document, columns, dropped)
+        prompt = turns if isinstance(turns, list) and _are_texts(turns) else document.get("text")  # as AIPerf's
+        if prompt and columns.prompt == _PROMPT:
+            document = {**document, columns.prompt: prompt}
+    if document.get("output_length") is not None:
+        document = {columns.output_tokens: document["output_length"], **document}
     body = next((document[key] for key in _BODIES if isinstance(document.get(key), Mapping)), None)
     if body is None or any(_value(document, key) is not None for key in (columns.prompt, columns.messages)):
         return document
+    _count_not_sent(body, dropped)
     limit = next((body[key] for key in _LIMITS if body.get(key) is not None), None)
     said = body.get("messages", body.get("input"))
     system = body.get("system", body.get("instructions"))
@@ -282,8 +357,7 @@ def _text(document: Mapping[str, Any], key: str) -> str | None:
     return value if isinstance(value, str) and value.strip() else None
 
 
-def _whole_number(document: Mapping[str, Any], key: str) -> int | None:
-    value = _value(document, key)
+def _whole_number(key: str, value: Any) -> int | None:
     if value is None or value == "":
         return None
     try:

@@ -4,19 +4,22 @@ import codecs
 from array import array
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from pathlib import Path
-from typing import BinaryIO, TypeVar
+from typing import Any, BinaryIO, TypeVar
 
 from msgspec import MsgspecError, Struct, field
 
 from inferload.base.errors import UsageError
+from inferload.base.escaping import escaped
 from inferload.base.numbers import exact, plural
 from inferload.workload.grouped import Grouped
 from inferload.workload.json_values import JsonFault, Record
 from inferload.workload.traces.files import JSON, TABLES, TraceFile, TraceFiles, json_records, lines
 from inferload.workload.traces.formats import Format
-from inferload.workload.traces.turn import Parser, RecordedTurn, TraceFault
+from inferload.workload.traces.requests import columns_of, row_of
+from inferload.workload.traces.turn import Missing, RecordedTurn, TraceFault, completed, ended_s, json_line, json_object
 
 T = TypeVar("T")
 
@@ -35,8 +38,12 @@ class TimeWindow(Struct, frozen=True):
 _FAULTS = (TraceFault, ValueError, KeyError, AttributeError, TypeError, ArithmeticError, RecursionError, MsgspecError)
 _OUTSIDE = "of sessions that begin outside the window"
 _EMPTY = "without a prompt or an answer"
+_UNTIMED = "of sessions without a start time, which others have"
 _NO_PARENT = "no parent"
 _BRANCH = "branch"
+_OVERLAP = "overlap"
+_EXPECTED = (_EMPTY, _OUTSIDE, "not a request")
+_MOST_KEYS, _LONGEST_KEY = 32, 48  # of keys that are not used, in the line about them
 _POSITION = 3  # numbers of the position of a turn: offset of the record, its bytes, number of the turn in it
 
 
@@ -44,6 +51,8 @@ class _IndexedSession(Struct):
     """Session while it is read. `turns`: for records that are a whole session, its turns without their blocks."""
 
     begins_s: float = 0.0
+    ends_s: float = 0.0  # of the answers so far
+    timed: bool = True  # its start is
     positions: "array[int]" = field(default_factory=lambda: array("q"))
     turns: list[RecordedTurn] = field(default_factory=list)
 
@@ -62,6 +71,9 @@ class TraceIndex:
         self.turns = 0
         self.out_of_order = 0  # turns before their predecessor, in formats that allow it
         self.of_agents = False  # some turn belongs to a sub-agent or follows a tool: sessions are tasks
+        self.timed = trace_format.timed
+        self.unused: Counter[str] = Counter()  # records, by key that may change the load
+        self.images = 0
         self._observed: Counter[str] = Counter()
         self._window = window
         self._sessions: list[_IndexedSession] = []
@@ -69,9 +81,9 @@ class TraceIndex:
         self._followed: set[str] = set()  # parents of a turn
         self._first_s: float | None = None
         self._last_s = 0.0
-        self._files = TraceFiles(path, name, JSON if trace_format.with_header is None else TABLES)
+        self._files = TraceFiles(path, name, JSON if trace_format.columns is None else TABLES)
         self._bases: list[int] = []
-        self._parsers: list[Parser | None] = []  # of the files
+        self._decoders: list[Callable[[str], Any]] = []  # of the records of the files
         for file in self._files.files:
             with self._files.open(file) as opened:
                 (self._read if self.format.nested is None else self._read_nested)(file, opened)
@@ -100,18 +112,18 @@ class TraceIndex:
         if self.format.nested is not None:
             return self._turns[index]
         turns: list[RecordedTurn] = []
-        current, of_line = -1, turns
+        current, of_line = -1, list[Any]()
         for offset, length, number in self._positions[index]:
             if offset != current:
                 current, of_line = offset, self._line(offset, length)
             turns.append(of_line[number])
-        return sorted(turns, key=lambda turn: turn.at_s)
+        return completed(turns)
 
-    def _line(self, offset: int, length: int) -> list[RecordedTurn]:
-        """Return the turns of a record."""
-        parser = self._parsers[bisect_right(self._bases, offset) - 1]
-        assert parser is not None
-        return list(parser(self._files.read(offset, length).decode()))
+    def _line(self, offset: int, length: int) -> list[Any]:
+        """Return the turns of a record, and the reasons why others are left out."""
+        assert self.format.parser is not None
+        decode = self._decoders[bisect_right(self._bases, offset) - 1]
+        return list(self.format.parser(decode(self._files.read(offset, length).decode())))
 
     def lines_of(self, index: int) -> int:
         """Return the number of lines to read for a session; 0 if it has been read with the index."""
@@ -133,20 +145,37 @@ class TraceIndex:
             lines.append(
                 f"{plural(branches, 'turn')} with the parent of an earlier one (branches): sent in order of time"
             )
+        if overlapping := found[_OVERLAP]:
+            lines.append(f"{plural(overlapping, 'turn')} began before the answer before had ended: sent after it")
+        if self.images:
+            lines.append(f"{plural(self.images, 'image')}, whose tokens are not in the planned lengths")
         if not self.format.published:
             lines.append(f"format {self.format.name} is untested: no published file of it was read; check the numbers")
         return lines
 
+    def losses(self, expected: bool = True) -> list[str]:
+        """Return lines on what the records have and the load has not. `expected` False: without what published files have too."""
+        lost = [(why, count) for why, count in sorted(self.left_out.items()) if expected or not why.endswith(_EXPECTED)]
+        lines = [f"left out: {plural(count, 'turn')} {why}" for why, count in lost]
+        if self.unused:
+            named = self.unused.most_common(_MOST_KEYS)
+            text = ", ".join(f"{escaped(key[:_LONGEST_KEY])} ({plural(count, 'record')})" for key, count in named)
+            lines.append(f"not used, though they may change the load: {text}")
+        return lines
+
     def _read(self, file: TraceFile, opened: BinaryIO) -> None:
-        parser, first_line = self._header(file, opened)
+        decode, first_line = self._decoder(file, opened)
         self._bases.append(file.base)
-        self._parsers.append(parser)
+        self._decoders.append(decode)
         begins, records = (opened.tell(), lines) if first_line > 1 else (0, json_records)
-        parsed = self._parsed(file, records(opened), first_line, lambda record: list(parser(record.text.decode())))
-        for number, record, turns in parsed:
+        for number, record, turns in self._parsed(file, records(opened), first_line, partial(self._turns_of, decode)):
             position = file.base + begins + record.offset, len(record.text)
             for part, turn in enumerate(turns):
-                self._in_order(file, number, turn.at_s)
+                if isinstance(turn, str):
+                    self.left_out[turn] += 1
+                    continue
+                if turn.timed:
+                    self._in_order(file, number, turn.at_s)
                 self._add(turn, (*position, part))
             if self._is_past():
                 return
@@ -165,13 +194,24 @@ class TraceIndex:
         except _FAULTS as fault:
             raise self._fault(file, number, fault) from None
 
-    def _header(self, file: TraceFile, opened: BinaryIO) -> tuple[Parser, int]:
-        """Return the parser of a file and the number of its first line after a header."""
-        if self.format.parser is not None:
-            return self.format.parser, 1
-        assert self.format.with_header is not None
+    def _turns_of(self, decode: Callable[[str], Any], record: Record) -> Iterable[RecordedTurn | str]:
+        """Return the turns of a record and the reasons why others are left out, and count its keys that are not used."""
+        assert self.format.parser is not None
+        value = decode(record.text.decode())
+        if keys := self.format.unused(value):
+            self.unused.update(keys)
         try:
-            return self.format.with_header(opened.readline().removeprefix(codecs.BOM_UTF8).decode()), 2
+            return list(self.format.parser(value))
+        except Missing as missing:
+            return [missing.text]
+
+    def _decoder(self, file: TraceFile, opened: BinaryIO) -> tuple[Callable[[str], Any], int]:
+        """Return the decoder of the records of a file and the number of its first line after a header."""
+        if self.format.columns is None:
+            return (json_line if self.format.lists else json_object), 1
+        try:
+            header = opened.readline().removeprefix(codecs.BOM_UTF8).decode()
+            return partial(row_of, columns_of(header, self.format.columns)), 2
         except (TraceFault, UnicodeDecodeError) as fault:
             raise self._fault(file, 1, fault) from None
 
@@ -186,8 +226,8 @@ class TraceIndex:
         placed = nested.place(sessions)
         self._observed += nested.observed(placed, sessions)
         for session, turns in zip(sessions, placed.sessions, strict=True):
-            for kind, count in session.no_requests.items():
-                self.left_out[f"without `in`, of type {kind}: not a request"] += count
+            self.unused += session.unused
+            self.left_out += session.left_out
             sent = [turn for turn in turns if turn.input_tokens and turn.output_tokens]
             self.left_out[_EMPTY] += len(turns) - len(sent)
             self.turns += len(sent)
@@ -215,13 +255,17 @@ class TraceIndex:
             self.left_out[_OUTSIDE] += 1
             return
         if session.positions:
-            session.begins_s = min(session.begins_s, turn.at_s)
+            session.begins_s = min(session.begins_s, turn.at_s) if turn.timed else session.begins_s
+            if turn.timed and turn.at_s < session.ends_s:
+                self._observed[_OVERLAP] += 1
         else:
-            session.begins_s = turn.at_s
+            session.begins_s, session.timed = turn.at_s, turn.timed
             self._sessions.append(session)
+        session.ends_s = max(session.ends_s, ended_s(turn))
+        self.images += turn.images
         session.positions.extend(position)
         self.turns += 1
-        self.of_agents = self.of_agents or turn.after == "tool"
+        self.of_agents = self.of_agents or turn.after == "tool" or turn.calls
 
     def _session_of(self, turn: RecordedTurn) -> _IndexedSession | None:
         """Return the session of a turn; None if it starts outside the window."""
@@ -245,35 +289,40 @@ class TraceIndex:
         return session
 
     def _new_session(self, turn: RecordedTurn) -> _IndexedSession | None:
-        assert self._first_s is not None
-        outside = self.format.ordered and not self._window.holds(turn.at_s - self._first_s)
-        return None if outside else _IndexedSession()
+        at_s = turn.at_s - (self._first_s or 0.0)
+        inside = self._window.holds(at_s) if turn.timed else self._window == TimeWindow()
+        return _IndexedSession() if inside or not self.format.ordered else None
 
     def _finish(self) -> None:
-        """Sort the sessions. In a format without order, the first start time is known only now."""
+        """Sort the sessions. In a format without order, the first start time is known only now.
+
+        Sessions without a start time are left out if others have one; if none has, the trace is not timed.
+        """
+        self.timed = self.timed and any(session.timed for session in self._sessions)
         first_s = self._first_s or 0.0
-        if self.format.timed and not self.format.ordered:
+        if self.timed:
+            self._keep(lambda session: session.timed, _UNTIMED)
+        if self.timed and not self.format.ordered:
             first_s = min((session.begins_s for session in self._sessions), default=0.0)
-            self._sessions = [session for session in self._sessions if self._in_window(session, first_s)]
-        self._start_s = first_s + self._window.from_s if self.format.timed else 0.0
+            self._keep(lambda session: self._window.holds(session.begins_s - first_s), _OUTSIDE)
+        self._start_s = first_s + self._window.from_s if self.timed else 0.0
         self._sessions.sort(key=lambda session: session.begins_s)
         self._begins_s = [session.begins_s for session in self._sessions]
         self._turns = [session.turns for session in self._sessions if session.turns]
         self._positions = Grouped.of((session.positions for session in self._sessions), _POSITION)
         del self._sessions, self._by_name, self._followed
 
-    def _in_window(self, session: _IndexedSession, first_s: float) -> bool:
-        """Return whether a session starts in the window, and count its turns as left out otherwise."""
-        if self._window.holds(session.begins_s - first_s):
-            return True
-        self.turns -= len(session.positions) // _POSITION
-        self.left_out[_OUTSIDE] += len(session.positions) // _POSITION
-        return False
+    def _keep(self, holds: Callable[[_IndexedSession], bool], otherwise: str) -> None:
+        """Keep the sessions for which `holds` is true, and count the turns of the others as left out."""
+        if turns := sum(len(each.positions) // _POSITION for each in self._sessions if not holds(each)):
+            self.turns -= turns
+            self.left_out[otherwise] += turns
+            self._sessions = list(filter(holds, self._sessions))
 
     def _is_past(self) -> bool:
         """Return whether no later line can belong to the window."""
         to_s = self._window.to_s
-        if to_s is None or not self.format.ordered or self.format.sessions:
+        if to_s is None or not self.format.ordered or self._by_name:
             return False
         return self._last_s - (self._first_s or 0.0) >= to_s
 

@@ -1,83 +1,111 @@
-"""Parser of OpenTelemetry spans of generative AI: OTLP JSON of the file exporter, or one span per line."""
+"""Parser of OpenTelemetry spans of generative AI: OTLP JSON of the file exporter, one span a record, or the spans of a session.
+
+Names of attributes: semantic conventions of OpenTelemetry (also those up to 1.26) and of OpenInference 0.1.42.
+"""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 from inferload.base.clock import NS_PER_S
-from inferload.workload.traces.turn import RecordedTurn, TraceFault, count_of, instant_s, json_line
+from inferload.workload.traces.turn import (
+    Missing,
+    RecordedTurn,
+    Row,
+    TraceFault,
+    count_of,
+    instant_s,
+    json_line,
+    name_of,
+)
 
-# Current names of the semantic conventions, then those up to 1.26.
-_INPUT = ("gen_ai.usage.input_tokens", "gen_ai.usage.prompt_tokens")
-_OUTPUT = ("gen_ai.usage.output_tokens", "gen_ai.usage.completion_tokens")
+_INPUT = ("gen_ai.usage.input_tokens", "gen_ai.usage.prompt_tokens", "llm.token_count.prompt")
+_OUTPUT = ("gen_ai.usage.output_tokens", "gen_ai.usage.completion_tokens", "llm.token_count.completion")
 # Cached input tokens of the provider; 0 says nothing about shared prefixes.
-_CACHED = ("gen_ai.usage.cache_read.input_tokens",)
-_SESSION = ("gen_ai.conversation.id", "session.id")
+_CACHED = ("gen_ai.usage.cache_read.input_tokens", "llm.token_count.prompt_details.cache_read")
+# Reasons why an answer ended, as a text, a list, or a list in JSON.
+_FINISH, _CALLS = ("gen_ai.response.finish_reasons", "llm.finish_reason"), ("tool_call", "tool_use", "function_call")
+_SESSION = ("gen_ai.conversation.id", "session.id", "session_id", "traceId", "trace_id", "context.trace_id")
+# Attributes that change the load and are not used.
+_UNUSED = {f"gen_ai.usage.{kind}.input_tokens" for kind in ("image", "audio", "video")}
+_UNUSED.add("llm.token_count.prompt_details.audio")
+# Kinds of spans that are one request to a model. Spans of agents, chains and tools repeat the tokens of their child spans.
+_REQUESTS = ("chat", "generate_content", "text_completion", "generate", "completion", "responses", "llm")
+_KINDS = ("gen_ai.operation.name", "openinference.span.kind")
+_FAILED = ("2", "ERROR", "STATUS_CODE_ERROR")
+_PARTS = ("resourceSpans", "batches", "scopeSpans", "spans")
 
 
-def otel(line: str) -> Iterator[RecordedTurn]:
-    """Parse spans with input and output tokens, and skip others. Session: the conversation's id, else the trace's."""
-    value = json_line(line)
+def otel(value: Any) -> Iterator[RecordedTurn | str]:
+    """Parse the spans of requests to a model, and skip others. Session: the conversation's id, else the record's or the trace's."""
     for span in _spans(value):
-        attributes = _attributes(span.get("attributes"))
-        kinds = (("input", _INPUT), ("output", _OUTPUT), ("cached", _CACHED))
-        tokens = {name: _first(attributes, keys) for name, keys in kinds}
-        if tokens["input"] is None or tokens["output"] is None or _is_parent(attributes):
+        kind = name_of(span, *_KINDS)
+        tokens = {"input": name_of(span, *_INPUT), "output": name_of(span, *_OUTPUT)}
+        unknown = [name for name, count in tokens.items() if count is None]
+        if (kind is None and len(unknown) == len(tokens)) or (kind is not None and kind.lower() not in _REQUESTS):
             continue
-        session = _first(attributes, _SESSION) or span.get("traceId") or span.get("trace_id")
-        context = span.get("context")
-        if session is None and isinstance(context, dict):
-            session = context.get("trace_id")
-        yield RecordedTurn(
-            _time_s(span, "startTimeUnixNano", "start_time"),
-            count_of(tokens, "input"),
-            count_of(tokens, "output"),
-            session=None if session is None else str(session),
-            ends_s=_time_s(span, "endTimeUnixNano", "end_time"),
-            prefix_tokens=(count_of(tokens, "cached") or None) if tokens["cached"] is not None else None,
-        )
+        if name_of(span, "status.code", "status_code") in _FAILED:
+            yield "that failed"
+        elif unknown:
+            yield f"without a count of {' and '.join(unknown)} tokens"
+        else:
+            try:
+                yield _turn(span, tokens)
+            except Missing as missing:  # of this span alone
+                yield missing.text
 
 
-def _is_parent(attributes: Mapping[str, Any]) -> bool:
-    """Return whether a span is that of an agent or a tool, whose child spans report the same tokens."""
-    return attributes.get("gen_ai.operation.name") in (
-        "invoke_agent",
-        "create_agent",
-        "execute_tool",
-        "invoke_workflow",
+def _turn(span: Row, tokens: Row) -> RecordedTurn:
+    return RecordedTurn(
+        _time_s(span, "startTimeUnixNano", "start_time"),
+        count_of(tokens, "input"),
+        count_of(tokens, "output"),
+        session=name_of(span, *_SESSION),
+        ends_s=_time_s(span, "endTimeUnixNano", "end_time"),
+        prefix_tokens=count_of({"cached": name_of(span, *_CACHED) or "0"}, "cached") or None,
+        calls=any(word in (name_of(span, *_FINISH) or "") for word in _CALLS),
     )
 
 
-def _spans(value: Any) -> Iterator[dict[str, Any]]:
+def unused(value: Any) -> list[str]:
+    """Return the attributes that change the load and are not used, of each span with one."""
+    return [key for span in _spans(value) for key in _UNUSED & span.keys() if name_of(span, key) not in (None, "0")]
+
+
+def _spans(value: Any, inside: Row | None = None) -> Iterator[Row]:
+    """Yield each span with attributes as a flat mapping. `inside`: the name of the session that a record around it has."""
     if isinstance(value, list):
         for item in value:
-            yield from _spans(item)
-    elif isinstance(value, dict) and "resourceSpans" in value:
-        for resource in value["resourceSpans"]:
-            for scope in resource.get("scopeSpans", ()):
-                yield from scope.get("spans", ())
-    elif isinstance(value, dict) and "attributes" in value:
-        yield value
-    else:
+            yield from _spans(item, inside)
+    elif isinstance(value, Mapping) and (part := next((key for key in _PARTS if key in value), None)):
+        session = {"session_id": value["session_id"]} if "session_id" in value else {}
+        yield from _spans(_decoded(value[part]), {**(inside or {}), **session})
+    elif isinstance(value, Mapping) and any(key.startswith("attributes") for key in value):
+        yield {key.removeprefix("attributes."): item for key, item in _flat({**(inside or {}), **value})}
+    elif inside is None:
         raise TraceFault("neither resourceSpans of OTLP nor a span with attributes")
 
 
-def _attributes(value: Any) -> dict[str, Any]:
-    """Return attributes by name, from OTLP's list of typed values or a plain mapping."""
-    if isinstance(value, list):
-        return {item["key"]: next(iter(item.get("value", {}).values()), None) for item in value if "key" in item}
-    return value if isinstance(value, dict) else {}
+def _flat(value: Row, before: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield the values of a span with their paths. Attributes are OTLP's list of typed values, a mapping, or columns of a table."""
+    for key, encoded in value.items():
+        item = _decoded(encoded) if key == "attributes" else encoded
+        if key == "attributes" and isinstance(item, list):
+            item = {each["key"]: next(iter(each.get("value", {}).values()), None) for each in item if "key" in each}
+        if isinstance(item, Mapping):
+            yield from _flat(item, f"{before}{key}.")
+        else:
+            yield before + key, item
 
 
-def _first(attributes: Mapping[str, Any], keys: tuple[str, ...]) -> Any:
-    return next((attributes[key] for key in keys if attributes.get(key) is not None), None)
+def _decoded(value: Any) -> Any:
+    """Return a value that may be JSON in a text."""
+    return json_line(value) if isinstance(value, str) and value[:1] in ("{", "[") else value
 
 
-def _time_s(span: Mapping[str, Any], nanos: str, iso: str) -> float:
-    if span.get(nanos) is not None:
-        try:
-            return int(span[nanos]) / NS_PER_S
-        except (TypeError, ValueError):
-            raise TraceFault(f"{nanos} is {span[nanos]!r}; it must be a number of nanoseconds") from None
-    if span.get(iso) is None:
-        raise TraceFault(f"{nanos} and {iso} are missing")
-    return instant_s(iso, span[iso])
+def _time_s(span: Row, nanos: str, iso: str) -> float:
+    if span.get(nanos) is None:
+        return instant_s(iso, span.get(iso))
+    try:
+        return int(span[nanos]) / NS_PER_S
+    except (TypeError, ValueError):
+        raise TraceFault(f"{nanos} is {span[nanos]!r}; it must be a number of nanoseconds") from None

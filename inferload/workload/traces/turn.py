@@ -1,16 +1,22 @@
 """One recorded request, common to all formats of traces, and helpers of their parsers."""
 
-from collections.abc import Callable, Iterable, Mapping
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
+from math import isnan
 from typing import Any, Literal
 
 import msgspec
+from msgspec.structs import replace
 
 from inferload.workload.json_values import decode_json
 
 
 class RecordedTurn(msgspec.Struct, frozen=True, gc=False):
-    """Request of a trace. `at_s`: start time on the clock of the trace. None: not recorded."""
+    """Request of a trace. `at_s`: start time on the clock of the trace, if it is `timed`. None: not recorded.
+
+    `adds`: its input tokens are new text behind the history of its session. `completed` returns whole prompts and times.
+    """
 
     at_s: float
     input_tokens: int
@@ -26,6 +32,30 @@ class RecordedTurn(msgspec.Struct, frozen=True, gc=False):
     after: Literal["think", "tool"] = "think"  # kind of pause before it: a person, or tools
     scope: str = ""  # prefix of its block identities
     where: tuple[int, int] | None = None  # (offset, length) in the file, if its blocks are not read yet
+    timed: bool = True
+    adds: bool = False
+    calls: bool = False  # its answer calls tools, which the next turn of the session waits for
+    images: int = 0
+
+
+def ended_s(turn: RecordedTurn) -> float:
+    """Return the end of a turn's answer, or its start if the end is not recorded."""
+    return turn.at_s if turn.ends_s is None else turn.ends_s
+
+
+def completed(turns: Sequence[RecordedTurn]) -> list[RecordedTurn]:
+    """Return the turns of a session, given as in the file, by time. One without a time follows that before by its pause."""
+    whole = list(turns[:1])
+    for turn in turns[1:]:
+        before = whole[-1]
+        at_s = turn.at_s if turn.timed else ended_s(before) + (turn.pause_s or 0.0)
+        tokens = before.input_tokens + before.output_tokens if turn.adds else 0
+        whole.append(replace(turn, at_s=at_s, input_tokens=tokens + turn.input_tokens))
+    whole.sort(key=lambda turn: turn.at_s)
+    return [
+        replace(turn, after="tool") if before is not None and before.calls else turn
+        for before, turn in zip([None, *whole], whole, strict=False)
+    ]
 
 
 class TraceFault(Exception):
@@ -36,9 +66,37 @@ class TraceFault(Exception):
         self.text = text
 
 
+class Missing(TraceFault):
+    """Request without a value that it needs. It is left out, and counted by the text."""
+
+
 Row = Mapping[str, Any]
-# Line of a trace -> its requests; TraceFault for a line in another format.
-Parser = Callable[[str], Iterable[RecordedTurn]]
+# Record of a trace -> its requests, and reasons why others are left out; TraceFault for a record in another format.
+Parser = Callable[[Any], Iterable[RecordedTurn | str]]
+
+_NO_VALUE = {"", "nan", "null", "none", "na", "n/a", "-", "\\n"}  # cells without a value, in lower case
+
+
+def is_missing(value: object) -> bool:
+    """Return whether a value of JSON or a cell of a table is none."""
+    if isinstance(value, str):
+        return value.strip().lower() in _NO_VALUE
+    return value is None or (isinstance(value, float) and isnan(value))
+
+
+def beyond(*known: str) -> Callable[[Row], Sequence[str]]:
+    """Return the function that returns the unknown keys with a value of a record. The model of a trace is never sent."""
+    names = frozenset((*known, "model", "Model"))
+    return lambda row: () if names.issuperset(row) else [key for key in row.keys() - names if not is_missing(row[key])]
+
+
+def name_of(row: Row, *keys: str) -> str | None:
+    """Return the first name that a record has, as a text; None without one."""
+    for key in keys:
+        value = row.get(key)
+        if not is_missing(value):  # whole numbers of a column in which others are missing are floats
+            return str(int(value) if isinstance(value, float) and value.is_integer() else value).strip()
+    return None
 
 
 def json_line(line: str) -> Any:
@@ -58,7 +116,7 @@ def json_object(line: str) -> dict[str, Any]:
 
 
 def number_of(row: Row, key: str) -> float:
-    """Return a finite number of at least 0. TraceFault for any other value."""
+    """Return a finite number of at least 0. Missing for none, TraceFault for any other value."""
     value = row.get(key)
     if type(value) is int and 0 <= value < _PLAIN:  # most values
         return float(value)
@@ -66,20 +124,23 @@ def number_of(row: Row, key: str) -> float:
         number = float("nan") if value is None or isinstance(value, bool) else float(value)
     except (TypeError, ValueError):
         number = float("nan")
-    if not 0 <= number < float("inf"):
-        problem = "is missing" if value in (None, "") else f"is {value!r}"
-        raise TraceFault(f"{key} {problem}; it must be a number of at least 0")
-    return number
+    if 0 <= number < float("inf"):
+        return number
+    if is_missing(value):
+        raise Missing(f"without {key}")
+    raise TraceFault(f"{key} is {value!r}; it must be a number of at least 0")
 
 
-_PLAIN = 1 << 53  # smaller integers are floats without rounding
+_PLAIN, _DIGITS = 1 << 53, 16  # integers that are smaller, or have fewer digits, are floats without rounding
 
 
 def count_of(row: Row, key: str) -> int:
-    """Return an integer of at least 0. TraceFault for any other value."""
+    """Return an integer of at least 0. Missing for none, TraceFault for any other value."""
     value = row.get(key)
     if type(value) is int and 0 <= value < _PLAIN:
         return value
+    if type(value) is str and value.isdecimal() and len(value) < _DIGITS:  # most cells
+        return int(value)
     number = number_of(row, key)
     if not number.is_integer():
         raise TraceFault(f"{key} is {row[key]!r}; it must be a whole number")
@@ -89,8 +150,10 @@ def count_of(row: Row, key: str) -> int:
 def blocks_of(row: Row, input_tokens: int, block_tokens: int) -> tuple[str, ...]:
     """Return the identities of a prompt's blocks, as many as its tokens fill. TraceFault for too few."""
     blocks = row.get("hash_ids")
+    if blocks is None:
+        raise Missing("without hash_ids")
     if not isinstance(blocks, list):
-        raise TraceFault(f"hash_ids is missing; it must be a list, one identity for each {block_tokens} tokens")
+        raise TraceFault(f"hash_ids is no list; it must have one identity for each {block_tokens} tokens")
     count = -(-input_tokens // block_tokens)
     if len(blocks) < count:
         raise TraceFault(
@@ -101,10 +164,13 @@ def blocks_of(row: Row, input_tokens: int, block_tokens: int) -> tuple[str, ...]
 
 def instant_s(name: str, text: object) -> float:
     """Return a date and time as seconds since 1970; UTC without an offset. Digits beyond microseconds are cut."""
-    head, point, tail = str(text).strip().partition(".")
-    digits = tail[: len(tail) - len(tail.lstrip("0123456789"))]
+    if is_missing(text):
+        raise Missing(f"without {name}")
     try:
-        instant = datetime.fromisoformat(head + (f".{digits[:6]:0<6}" if point else "") + tail[len(digits) :])
+        instant = datetime.fromisoformat(_ZONE.sub(lambda zone: "Z" if zone[0].strip() else "", str(text).strip()))
     except ValueError:
         raise TraceFault(f"{name} is {text!r}; it must be a date and time") from None
     return (instant if instant.tzinfo else instant.replace(tzinfo=UTC)).timestamp()
+
+
+_ZONE = re.compile(r"\s*(?:UTC|GMT)$|\s+(?=[+-]\d)", re.I)

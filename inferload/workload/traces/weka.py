@@ -15,7 +15,17 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from inferload.base.numbers import plural
-from inferload.workload.traces.turn import RecordedTurn, Row, TraceFault, count_of, json_object, number_of
+from inferload.workload.traces.turn import (
+    Missing,
+    RecordedTurn,
+    Row,
+    TraceFault,
+    beyond,
+    count_of,
+    ended_s,
+    json_object,
+    number_of,
+)
 
 _BLOCK = 64
 _DEEPEST = 20  # levels of sub-agents
@@ -51,20 +61,24 @@ class Agent(Struct):
 
 
 class WekaSession(Struct):
-    """Session as parsed: its main agent, numbers of turns by recorded model, and of entries that are no requests by type."""
+    """Session as parsed: its main agent, and numbers of turns by recorded model."""
 
     main: Agent
     models: Counter[str] = field(default_factory=Counter)
-    no_requests: Counter[str] = field(default_factory=Counter)
+    left_out: Counter[str] = field(default_factory=Counter)  # entries, by reason
     short: int = 0  # prompts with fewer identities than full blocks
-
-
-def ended_s(turn: RecordedTurn) -> float:
-    """Return the end of a turn's answer, or its start if the end is not recorded."""
-    return turn.at_s if turn.ends_s is None else turn.ends_s
+    unused: Counter[str] = field(default_factory=Counter)  # entries with keys or kinds of input that are not used
 
 
 # -- parsing
+
+
+# Keys of sessions and entries that are used, or do not change the load.
+_KEYS = (
+    "id models block_size hash_id_scope tool_tokens system_tokens requests totals t type in out hash_ids input_types output_types "
+    "stop api_time think_time ttft agent_id subagent_type duration_ms status total_tokens tool_use_count"
+)
+_unused = beyond(*_KEYS.split())
 
 
 class _Requests(msgspec.Struct):
@@ -83,7 +97,7 @@ def weka(text: bytes, offset: int) -> WekaSession:
     if not block:
         raise TraceFault("block_size is 0; it must be the tokens of a block")
     scope = "" if trace.get("hash_id_scope") == "global" else f"{offset}/"
-    session = WekaSession(Agent())
+    session = WekaSession(Agent(), unused=Counter(_unused(trace)))
     _read(text, offset, session.main, _Session(block, scope, session))
     return session
 
@@ -104,6 +118,9 @@ def _read(text: bytes, offset: int, agent: Agent, session: _Session) -> None:
         start = text.index(entry, end)
         end = start + len(entry)
         row = json_object(entry.decode())
+        session.parsed.unused.update(_unused(row))
+        kinds = {*map(str, row.get("input_types") or ())} - {"text", "tool_result"}
+        session.parsed.unused.update(f"{kind} in input_types" for kind in kinds)
         if isinstance(row.get("requests"), list):
             name = f"{number}-{row.get('agent_id') or 'agent'}".replace("/", "_")
             inner = Agent(
@@ -115,9 +132,12 @@ def _read(text: bytes, offset: int, agent: Agent, session: _Session) -> None:
             agent.items.append(inner)
             _read(entry, offset + start, inner, session)
         elif row.get("in") is None:
-            session.parsed.no_requests[f"{row.get('type')}"] += 1
+            session.parsed.left_out[f"without `in`, of type {row.get('type')}: not a request"] += 1
         else:
-            agent.items.append(_turn(row, agent.path, session, (offset + start, len(entry))))
+            try:
+                agent.items.append(_turn(row, agent.path, session, (offset + start, len(entry))))
+            except Missing as missing:
+                session.parsed.left_out[missing.text] += 1
 
 
 def _turn(row: Row, agent: str, session: _Session, where: tuple[int, int]) -> RecordedTurn:

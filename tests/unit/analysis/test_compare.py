@@ -587,7 +587,7 @@ def test_a_class_of_a_mix_is_compared_with_a_run_of_that_class(
         (lambda path: path.mkdir(), "no run directory, and contains none"),
         (
             lambda path: path.write_text("{}"),
-            "no result of vllm bench serve, SGLang bench_serving, AIPerf, GuideLLM or",
+            "no result of vllm bench serve, SGLang bench_serving, AIPerf, GuideLLM, genai-bench, inference-perf, EvalScope or",
         ),
         (lambda path: path.write_text('{"request_throughput": 1'), "cannot be read as JSON"),
         (

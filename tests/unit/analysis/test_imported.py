@@ -4,6 +4,7 @@ import copy
 import json
 from collections.abc import Callable
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
@@ -72,9 +73,28 @@ def aiperf_before_phases(version: str | None) -> dict[str, Any]:
     return document | {"input_config": config} | ({} if version is None else {"aiperf_version": version})
 
 
+def inference_perf() -> dict[str, Any]:
+    """Return lifecycle metrics with the keys of inference-perf 0.7.0, in s."""
+    values = dict.fromkeys(("mean", "median", "p90", "p99"), 0.05)
+    latency = dict.fromkeys(("time_to_first_token", "time_per_output_token"), values)
+    successes = {"count": 60, "latency": latency, "output_tokens": {"mean": 100.0}}
+    return {"load_summary": {"concurrency": 20}, "successes": successes, "failures": {"count": 2}}
+
+
+def llmd() -> dict[str, Any]:
+    """Return a report with the keys of llm-d's Benchmark Report 0.2.1."""
+    seconds = {"units": "s/token", "mean": 0.05, "p50": 0.05, "p99": 0.05}
+    latency = {"time_to_first_token": seconds | {"units": "s"}, "time_per_output_token": seconds}
+    requests = {"total": 63, "failures": 2, "incomplete": 1, "output_length": {"units": "count", "mean": 100}}
+    aggregate = {"requests": requests, "latency": latency}
+    load = {"standardized": {"tool": "guidellm", "tool_version": "0.8.1", "concurrency": 20}}
+    scenario = {"stack": [{"standardized": {"model": {"name": "paced"}}}], "load": load}
+    return {"version": "0.2.1", "scenario": scenario, "results": {"request_performance": {"aggregate": aggregate}}}
+
+
 CLIENTS: dict[str, tuple[dict[str, Any], str]] = {
     "vllm": (STORED["vllm-bench"], "vllm bench serve"),
-    "vllm-rs": (STORED["vllm-rs"], "vllm bench serve"),
+    "vllm-rs": (STORED["vllm-rs"], "vllm-rs bench"),
     "sglang": (sglang(), "SGLang bench_serving"),
     "aiperf": (STORED["aiperf"], "AIPerf 0.13.0"),
     "aiperf-0.6": (aiperf_before_phases("0.6.0"), "AIPerf 0.6.0"),
@@ -83,6 +103,8 @@ CLIENTS: dict[str, tuple[dict[str, Any], str]] = {
     "guidellm-0.4": (guidellm_before_metadata(), "GuideLLM 0.4"),
     "guidellm-0.2": (guidellm_before_config(), "GuideLLM 0.2 or 0.3"),
     "genai-bench": (STORED["genai-bench"], "genai-bench"),
+    "inference-perf": (inference_perf(), "inference-perf"),
+    "llm-d": (llmd(), "llm-d Benchmark Report 0.2.1 of guidellm 0.8.1"),
 }
 kinds = st.sampled_from(sorted(CLIENTS))
 
@@ -103,8 +125,41 @@ def test_a_result_is_read_as_that_of_its_client_and_version(tmp_path: Path, kind
     assert result.figures["mean(ttft_ms)"] == pytest.approx(50, rel=0.2)
     assert result.figures["p50(ttft_ms)"] == pytest.approx(50, rel=0.2)
     assert result.figures["p99(ttft_ms)"] is not None
-    if kind not in ("sglang", "genai-bench"):
+    assert result.notes[0].startswith(("counts as ", "its definitions are those of the tool that it names"))
+    if kind not in ("sglang", "genai-bench", "inference-perf"):
         assert result.model == "paced"
+
+
+@pytest.mark.parametrize("key", ["request_goodput", "request_goodput:", "goodput"])
+def test_goodput_is_read_however_its_key_is_spelt(tmp_path: Path, key: str) -> None:
+    document = {name: value for name, value in STORED["vllm-bench"].items() if "goodput" not in name}
+    (result,) = imported.read(write(tmp_path, document | {key: 1.5}))
+    assert result.figures["goodput_turns_per_s"] == 1.5
+
+
+@pytest.mark.parametrize(("document", "cut_off"), [(inference_perf(), 0), (llmd(), 1)])
+def test_times_in_seconds_and_counts_of_newer_formats(tmp_path: Path, document: dict[str, Any], cut_off: int) -> None:
+    (read,) = imported.read(write(tmp_path, document))
+    assert {value for name, value in read.figures.items() if "(" in name} == {50.0, None}
+    assert (read.completed, read.failed, read.cut_off) == (60, 2, cut_off)
+
+
+def test_evalscopes_summary_is_read_with_the_files_beside_it(tmp_path: Path) -> None:
+    summary = {"Success Requests": 60, "Req Throughput (req/s)": 2.0, "Avg Latency (s)": 1.04, "Avg ITL (ms)": -1000.0}
+    beside = {
+        "benchmark_summary.json": {"Concurrency": 0, **summary},  # no limit
+        "benchmark_percentile.json": [{"Percentiles": f"{q}%", "TTFT (ms)": 50.0 + q} for q in (50, 99)],
+        "benchmark_args.json": {"model": "paced", "seed": 7},
+    }
+    for name, content in beside.items():
+        (tmp_path / name).write_text(json.dumps(content))
+    file = tmp_path / "benchmark_summary.json"
+    (read,) = imported.read_folder(tmp_path, texts=False).by_file[file]
+    assert (read.client, read.model, read.seed, read.concurrency) == ("EvalScope", "paced", 7, None)
+    known = {"turns_per_s": 2, "mean(e2e_ms)": 1040, "p50(ttft_ms)": 100, "p99(ttft_ms)": 149}
+    assert {name: value for name, value in read.figures.items() if value is not None} == known
+    (tmp_path / "benchmark_percentile.json").unlink()
+    assert imported.read(file)[0].figures["p99(ttft_ms)"] is None
 
 
 def test_sglangs_own_names_are_read(tmp_path: Path) -> None:
@@ -262,11 +317,19 @@ def test_a_damaged_result_is_read_or_refused_in_one_line_and_never_another_clien
 @given(
     kind=kinds,
     more=st.dictionaries(st.sampled_from(["tag", "label", "notes", "server_info", "host", "version"]), st.text()),
+    rng=st.randoms(),
 )
 @settings(max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture])
-def test_further_keys_change_nothing(tmp_path: Path, kind: str, more: dict[str, str]) -> None:
+def test_further_keys_and_the_order_change_nothing(
+    tmp_path: Path, kind: str, more: dict[str, str], rng: Random
+) -> None:
+    def shuffled(value: Any) -> Any:
+        if isinstance(value, dict):
+            return {key: shuffled(item) for key, item in rng.sample([*value.items(), ("new", 1)], len(value) + 1)}
+        return list(map(shuffled, value)) if isinstance(value, list) else value
+
     document, client = CLIENTS[kind]
-    (result,) = imported.read(write(tmp_path, more | document))
+    (result,) = imported.read(write(tmp_path, shuffled(more | document)))
     assert result.client == client
     assert result == imported.read(write(tmp_path, document))[0]
 

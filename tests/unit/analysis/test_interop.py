@@ -218,6 +218,34 @@ def test_counts_that_a_locust_file_lacks_are_not_known(prefix: Path) -> None:
     assert re.search(r"Failed.*not known.*of 5 other requests", markdown)
 
 
+def test_locusts_json_comes_before_its_csv(prefix: Path) -> None:
+    def entry(method: str, name: str, *times_ms: int) -> dict[str, Any]:
+        counted = {str(time_ms): times_ms.count(time_ms) for time_ms in times_ms}
+        totals = {"total_response_time": sum(times_ms), "max_response_time": max(times_ms, default=0)}
+        counts = {"num_requests": len(times_ms), "num_failures": 1, "response_times": counted}
+        span = {"start_time": START_S, "last_request_timestamp": START_S + 10}
+        return {"method": method, "name": name} | counts | totals | span
+
+    entries = [entry("POST", "/v1/chat", 100, 200, 200, 900), entry("GET", "/health", 5, 5), entry("GET", "/none")]
+    prefix.with_name("load.json").write_text(json.dumps(entries))
+    found = locust_csv.requests(prefix)
+    assert (found.sent, found.failed, found.by_name[1].p50_ms, found.by_name[2].p50_ms) == (6, 3, 5, None)
+    markdown = make_of_locust(prefix, (), None, ReportOptions()).markdown.read_text()
+    assert "| POST /v1/chat | 4 | 1 | 350 | 200 | 900 | 900 | 900 | 0.4 |" in markdown
+    assert "may end a second before" not in markdown
+    prefix.with_name("load.json").write_text("[{}]")  # another file of this name
+    assert locust_csv.requests(prefix).sent == 40
+
+
+def test_percentiles_of_few_requests_in_locusts_history_are_left_out(tmp_path: Path) -> None:
+    total = [0, 20, 40, *[41] * 12, 60]  # a pause between
+    rows = [[START_S + second, 8, "", "Aggregated", 4.0, 0.5, 120, 300, count] for second, count in enumerate(total)]
+    write_csv(tmp_path / "load_stats_history.csv", [*HEADER, "Total Request Count"], rows)
+    run = locust_csv.load(tmp_path)
+    assert np.flatnonzero(np.isnan(run.users["response_ms_p95"])).tolist() == [0, 12, 13, 14]
+    assert any("percentiles of 4 of 16 seconds of Locust's history are left out" in note for note in run.notes)
+
+
 def test_saved_metrics_pages_have_the_time_of_their_file(tmp_path: Path, prefix: Path) -> None:
     page = tmp_path / "page.txt"
     page.write_text('# TYPE vllm:num_requests_running gauge\nvllm:num_requests_running{engine="0"} 3\n')
@@ -296,6 +324,29 @@ def test_figures_of_a_gpu_exporter_are_in_timeline_and_report(tmp_path: Path) ->
     assert block["requests_running"] == {"mean": None, "max": None}
 
 
+def test_the_report_of_llm_d_is_valid_and_reads_back_the_same(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run_dir, page = synthetic.write(tmp_path / "run"), tmp_path / "report.yaml"
+    assert main(["report", str(run_dir)]) == 0
+    document = json.loads((run_dir / rundir.SUMMARY).read_text())
+    document["turns"] |= {"input_tokens": 4000, "input_tokens_from": 40}  # the format has no load without them
+    (run_dir / rundir.SUMMARY).write_text(json.dumps(document))
+    capsys.readouterr()
+    assert main(["report", str(run_dir), "--as", "llm-d"]) == 0
+    page.write_text(capsys.readouterr().out)
+    (read,) = imported.read(page)
+    summary, turns = OpenRun(run_dir).summary, OpenRun(run_dir).summary.turns
+    assert read.client == f"llm-d Benchmark Report 0.2.1 of inferload {summary.run.versions['inferload']}"
+    assert (read.completed, read.failed, read.cut_off) == (turns.ok, turns.failed, turns.unfinished)
+    assert read.model == summary.run.model
+    for measure in ("ttft_ms", "tpot_ms", "e2e_ms"):
+        assert read.figures[f"p99({measure})"] == pytest.approx(summary.latency[measure].p99)
+    assert read.figures["output_tok_per_s"] == pytest.approx(summary.rates["output_tok_per_s"])
+    package = pytest.importorskip("llmd_benchmark_report")  # Apache-2.0, 0.2.1
+    assert package.load_benchmark_report(json.loads(page.read_text())).dump()["version"] == "0.2.1"
+
+
 def test_the_vllm_bench_export_reads_back_the_same(run_dir: Path, tmp_path: Path) -> None:
     out = tmp_path / "out.json"
     assert main(["report", str(run_dir), "--vllm-bench", str(out)]) == 0
@@ -309,7 +360,11 @@ def test_the_vllm_bench_export_reads_back_the_same(run_dir: Path, tmp_path: Path
     assert document["mean_ttft_ms"] == pytest.approx(98)  # until the first event of any kind
     assert document["mean_tpot_ms"] == pytest.approx(402 / (synthetic.EVENTS - 1))
     assert document["median_itl_ms"] == pytest.approx(20)
-    assert [len(gaps) for gaps in document["itls"]].count(0) == 1  # the failed turn
+    assert [len(gaps) for gaps in document["itls"]].count(1) == 1  # the failed turn
+    lists = (document[key] for key in ("ttfts", "itls", "latencies", "errors"))
+    for ttft, gaps, latency, error in zip(*lists, strict=True):
+        assert gaps[0] == pytest.approx(0.002)  # after the event of the role
+        assert error or ttft + sum(gaps) == pytest.approx(latency)
     assert document["errors"].count("") == 35
     (read,) = imported.read(out)
     assert read.client == "inferload report --vllm-bench"

@@ -15,6 +15,7 @@ from turn_reference import count_all
 
 from inferload.base.clock import Anchor
 from inferload.figures import metric_names as names
+from inferload.figures import page_kinds
 from inferload.results.summarise.between import between
 from inferload.results.summarise.counts import Others
 from inferload.results.verdict.evidence import Between
@@ -59,7 +60,7 @@ def server(busy: bool = False, name: str = "a", **finished: int) -> ServerSeries
         paths = ("/v1/chat/completions", "/metrics")  # a page of the scraper is no turn
         metrics[names.HTTP_REQUESTS] = tuple(MetricSeries({"handler": path}, after * answered) for path in paths)
     wall_ns = np.arange(-1, SCRAPES - 1) * S
-    return ServerSeries(name, wall_ns, metrics, np.zeros(SCRAPES, dtype=bool), "vllm")
+    return ServerSeries(name, wall_ns, metrics, np.zeros(SCRAPES, dtype=bool), page_kinds.VLLM)
 
 
 def found(records: list[TurnRecord], *servers: ServerSeries, others: int = 0) -> Between:
@@ -152,7 +153,7 @@ def test_counts_are_not_known_without_a_clear_view() -> None:
         found(sent),
         found(sent, replace(one, wall_ns=one.wall_ns + 2 * S)),  # its first scrape is after the first turn
         found(turns(6, at_s=100), one),  # its last one before the last turn
-        found(sent, one, replace(one, target="b", engine="dynamo")),  # counts the same requests
+        found(sent, one, replace(one, target="b", page=page_kinds.DYNAMO)),  # counts the same requests
         found(sent, one, replace(one, target="b", metrics={}, replicas=2)),
     ):
         assert (evidence.sent, evidence.cut, evidence.output_tokens) == (None, None, None)

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from inferload.scenario.schema.sources import Columns, Csv, JsonLines
 from inferload.workload.sources.loaders import JSON_VALUES, TABLE, FileReader
-from inferload.workload.sources.parsing import Exchange, RecordedConversation, parse
+from inferload.workload.sources.parsing import DocumentError, Exchange, RecordedConversation, parse
 
 UNNAMED = Columns()
 
@@ -208,3 +208,35 @@ def test_a_key_with_a_point_comes_before_a_path() -> None:
     found = parse(document, "conversation", Columns(prompt="a.b"))
     assert isinstance(found, RecordedConversation)
     assert found.turns[0].question == "key"
+
+
+@given(talk=talks, system=st.none() | words, length=st.none() | st.integers(1, 99), form=st.integers(0, 3))
+def test_turns_of_other_clients_are_questions_with_their_lengths(
+    talk: list[tuple[str, str]], system: str | None, length: int | None, form: int
+) -> None:
+    def turn(text: str, role: str = "user", **more: object) -> dict[str, Any]:
+        named = {"texts": [{"name": "t", "contents": [text]}]}
+        said = [{"role": role, "content": text}]
+        return [{"text": text}, {"texts": [text]}, named, {"messages": said}][form] | {"role": role} | more  # type: ignore[dict-item]
+
+    questions = [turn(question, output_length=length, image="u") for question, _ in talk]
+    first = [] if system is None else [turn(system, "system")]
+    last = turn("later", "system", temperature=0)
+    found = parse({"turns": [*first, *questions, last]}, "conversation", Columns())
+    assert isinstance(found, RecordedConversation)
+    assert found.turns == tuple(Exchange(question, None, length) for question, _ in talk)
+    assert found.lead == (() if system is None else (("system", system),))
+    assert found.dropped == {"`image`": len(talk), "`temperature`": 1, "later system messages": 1}
+    bare = [{key: value for key, value in each.items() if key != "role"} for each in questions]
+    assert parse(bare, "conversation", Columns()) == parse({"turns": questions}, "conversation", Columns())
+
+
+def test_names_of_other_clients_and_keys_that_are_not_sent() -> None:
+    keys = {"output_length": 20, "temperature": 0, "delay": 0, "model": "m"}
+    found = parse({"text": "Why?", "turns": 1} | keys, "conversation", Columns())
+    assert isinstance(found, RecordedConversation)
+    assert (found.turns, found.dropped) == ((Exchange("Why?", None, 20),), {"`temperature`": 1})
+    with pytest.raises(DocumentError, match="no text: neither question nor messages"):
+        parse({"text": "Why?"}, "conversation", Columns(prompt="question"))
+    with pytest.raises(DocumentError, match="several conversations; write each as a line"):
+        parse({"metadata": {}, "conversations": [[{"messages": []}]]}, "conversation", Columns())

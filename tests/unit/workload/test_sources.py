@@ -187,9 +187,11 @@ def test_invalid_documents_are_refused() -> None:
     assert parse({"conversations": [{"from": "gpt", "value": "x"}]}, "conversation", Columns()) == "one side only"
     with pytest.raises(DocumentError, match="no text: neither prompt nor messages among its keys question"):
         parse({"question": "x"}, "conversation", Columns())
-    for wrong in (0, -1, "many", [3]):
+    for wrong in (0, -1, "many", ["3 or 4"]):
         with pytest.raises(DocumentError, match=r"output_tokens is .* must be a whole number from 1"):
             parse({"prompt": "x", "output_tokens": wrong}, "conversation", Columns())
+    with pytest.raises(DocumentError, match="output_tokens has 1 lengths for 2 turns"):
+        parse({"prompt": ["x", "y"], "output_tokens": [3]}, "conversation", Columns())
     with pytest.raises(DocumentError, match="tools must be a JSON array"):
         parse({"prompt": "x", "tools": {"a": 1}}, "conversation", Columns())
 
@@ -587,8 +589,8 @@ TWO = conversation("Hi", "Ho")
         ("csv", gzip.compress(b"prompt\na\n", mtime=0)[:-4], ": gzip data is damaged: "),
         (
             "jsonl",
-            '{"prompt": "a", "output_tokens": 1}\n{"text": "b"}',
-            ":2: no text: neither prompt nor messages among its keys text",
+            '{"prompt": "a", "output_tokens": 1}\n{"said": "b"}',
+            ":2: no text: neither prompt nor messages among its keys said",
         ),
         ("jsonl", '{"prompt": "a"}\n', f"{UNUSABLE}1 without a known answer length; set workload.output_tokens"),
         ("jsonl", b'{"prompt": "a"}\n{"prompt": "\xff"}\n', ":2: not UTF-8; save the file as UTF-8"),

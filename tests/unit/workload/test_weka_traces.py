@@ -265,7 +265,7 @@ def test_sessions_of_the_same_name_stay_apart(tmp_path: Path) -> None:
         ('[7, {"requests": []}]', "trace.json:1: must be a JSON object"),
         ('[{"requests": []}]\nend', "trace.json:2: not JSON: "),
         ('{"requests": [{"t": 0, "in": 3, "hash_ids": 4}]}', "trace.json:1: hash_ids is not a list"),
-        ('{"requests": [{"in": 3, "out": 4}]}', "trace.json:1: t is missing"),
+        ('{"requests": [{"in": 3, "out": 4}]}', "trace.json: no session to replay: 1 without t"),
         ('{"block_size": 0, "requests": []}', "trace.json:1: block_size is 0"),
     ],
 )
