@@ -104,9 +104,9 @@ class ServerSeries:
         return of(reading.metric, **labels, **dict([reading.label] if reading.label else ()))
 
     def engines(self, *metrics: str) -> tuple[dict[str, str], ...]:
-        """Return selectors of the engines of the first of these gauges that is published; one without labels without any."""
-        metric = next((metric for metric in metrics if metric in self.metrics), "")
-        return parts.engines(metric, [series.key for series in self.series(metric)])
+        """Return selectors of the engines of the first of these gauges that names the most; one without labels without any."""
+        named = (parts.engines(metric, [series.key for series in self.series(metric)]) for metric in metrics)
+        return max(named, key=len)
 
     @property
     def in_front(self) -> bool:

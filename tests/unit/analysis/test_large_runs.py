@@ -6,6 +6,7 @@ import os
 import shutil
 import subprocess
 import sys
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 
@@ -29,6 +30,7 @@ from inferload.analysis.report import reconcile, report, slowest
 
 from inferload.base import rundir
 from inferload.results.open_run import OpenRun
+from inferload.turns.record import CANCELLED
 
 TURNS = 4000
 EVERY = 4
@@ -107,7 +109,9 @@ def test_counts_of_the_timeline_are_of_all_turns(whole: RunFrames, sampled: RunF
 
 def test_sums_and_the_slowest_turns_are_of_all_turns(whole: RunFrames, sampled: RunFrames) -> None:
     expected, reconciled = reconcile.reconcile(whole), reconcile.reconcile(sampled)
-    assert [span.requests.client for span in reconciled.spans] == [TURNS]
+    (span,) = reconciled.spans
+    assert span.requests.client is not None
+    assert span.requests.client + sum(span.unsure.values()) == TURNS
     assert (reconciled.spans, reconciled.checks[1:]) == (expected.spans, expected.checks[1:])
     assert reconciled.checks[0].text == f"From {MARK}. {expected.checks[0].text}"
     assert slowest.table(sampled) == slowest.table(whole)
@@ -122,12 +126,11 @@ def test_sums_of_batches_are_those_of_the_whole() -> None:
     sums = reconcile._SpanSums()
     for start in range(0, rows, 7):
         sums.add(turns[start : start + 7])
-    assert sums == reconcile._SpanSums(rows, True, 400, 280)
-    for changed in (("failure", "cut"), ("finish_reason", "cancelled")):
-        other = replace(sums)
-        column, text = changed
+    assert sums == reconcile._SpanSums(rows, 400, 280, unsure=Counter())
+    for column, text, kind in (("failure", "cut", reconcile.FAILED), ("finish_reason", CANCELLED, CANCELLED)):
+        other = replace(sums, unsure=Counter())
         other.add(turns[-1:].with_columns({"output_tokens": [np.nan], column: np.array([text], dtype=object)}))
-        assert other == reconcile._SpanSums(rows + 1, False, 410, None)
+        assert other == reconcile._SpanSums(rows, 410, None, unsure=Counter({kind: 1}))
 
 
 def test_failures_of_a_killed_run_are_of_all_turns(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
