@@ -112,5 +112,12 @@ def _gauges(page: _MetricsPage, gauges: Gauges, base: Mapping[str, str]) -> None
         "Waiting requests by reason.",
         [({**base, "reason": reason}, value) for reason, value in reasons.items()],
     )
+    asleep = {"awake": 1.0, "weights_offloaded": 0.0, "discard_all": 0.0}
+    page.rows(
+        "vllm:engine_sleep_state",
+        "gauge",
+        "Sleep state; the simulator is awake.",
+        [({**base, "sleep_state": state}, value) for state, value in asleep.items()],
+    )
     usage = [(base, gauges.kv_cache_usage)]
     page.rows("vllm:kv_cache_usage_perc", "gauge", "Share of referenced KV blocks, 0 to 1.", usage)

@@ -212,7 +212,7 @@ def test_the_simulator_passes_all_server_checks(
     assert {"TLS", "model", "usage", "running usage", "own times", "cached tokens", "cache_salt", "/tokenize"} <= set(
         lines
     )
-    assert "22 of 26 names; missing: spec_decode_*" in lines["metrics"]["found"]
+    assert "23 of 27 names; missing: spec_decode_*" in lines["metrics"]["found"]
 
 
 def test_each_metrics_page_of_a_file_is_checked(
@@ -442,7 +442,7 @@ def test_a_metrics_page_without_required_metrics_is_a_warning() -> None:
         (result,) = results(METRICS, MetricsPage("u", engine, published - set(missing), series=40))
         return result.status, result.found
 
-    assert found(VLLM) == ("ok", "u: 26 of 26 names")
+    assert found(VLLM) == ("ok", "u: 27 of 27 names")
     (router,) = results(METRICS, MetricsPage("u", VLLM_ROUTER, VLLM_ROUTER.metrics))
     assert (router.status, router.found) == ("ok", "u: a page of vllm-router, which is no server's: 4 of 4 names")
     assert found(SGLANG) == ("ok", "u, names of SGLang: 12 of 12")
@@ -453,7 +453,7 @@ def test_a_metrics_page_without_required_metrics_is_a_warning() -> None:
     )
     assert found(DCGM) == ("ok", "u: DCGM exporter")
     assert found(None) == ("warn", "u: 40 series of no known engine")
-    assert found(VLLM, NEEDED_METRICS[0]) == ("warn", "u: 25 of 26 names; missing: num_requests_running")
+    assert found(VLLM, NEEDED_METRICS[0]) == ("warn", "u: 26 of 27 names; missing: num_requests_running")
     (remarked,) = results(METRICS, MetricsPage("u", VLLM, frozenset(known), remarks=("2 lines are no samples",)))
-    assert (remarked.status, remarked.found) == ("warn", "u: 26 of 26 names; 2 lines are no samples")
+    assert (remarked.status, remarked.found) == ("warn", "u: 27 of 27 names; 2 lines are no samples")
     assert "the server's own page" in remarked.remedy

@@ -176,7 +176,8 @@ def test_no_other_module_lists_endpoints() -> None:
             names = literals & (set(ENDPOINTS) - {"messages"})
             if len(names) > 1:
                 listed[str(path.relative_to(ROOT))] = names
-    assert set(listed) == {"inferload/locust/users.py", "inferload/scenario/schema/endpoints.py"}
+    spans = "inferload/workload/traces/otel.py"  # kinds of spans have some of these names
+    assert set(listed) == {"inferload/locust/users.py", "inferload/scenario/schema/endpoints.py", spans}
 
 
 SCENARIO = """\
