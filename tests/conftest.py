@@ -23,7 +23,7 @@ from ports import unused_port
 from simulator_process import Simulator
 
 from inferload.campaign.machine.machine_evidence import kernel_stamps
-from inferload.client.connection.python_connection import SO_TIMESTAMPNS
+from inferload.client.connection.tcp_info import SO_TIMESTAMPNS
 
 # Locust patches the standard library on import: not in the test process, but in the processes that tests start.
 os.environ["LOCUST_SKIP_MONKEY_PATCH"] = "1"

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from inferload.base.errors import UsageError
-from inferload.figures.limits.gate_grammar import GateError
+from inferload.figures.limits.gate import GateError
 from inferload.results import ci, ci_texts, prices
 from inferload.results.cost import UNPRICED, Prices
 

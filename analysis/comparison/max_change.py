@@ -8,7 +8,7 @@ from typing import Any
 
 from inferload.base.errors import UsageError
 from inferload.base.numbers import number
-from inferload.figures.limits.gate_grammar import GateError
+from inferload.figures.limits.gate import GateError
 
 from ..data.figures import figure
 from .sides import Side

@@ -5,7 +5,8 @@ from dataclasses import dataclass
 
 from inferload.figures.client_figures import CLIENT_FIGURES
 from inferload.figures.figure import Better, Figure, Head
-from inferload.figures.limits import gate_grammar
+from inferload.figures.limits.gate import GateError
+from inferload.figures.limits.parsed_gate import parse_gate
 from inferload.figures.rate_figures import GOODPUT, OUTPUT, RATE_FIGURES, TEXTS
 from inferload.figures.turn_figures import TPOT, TTFT, TURN_FIGURES
 from inferload.results.documents.figures_document import steady
@@ -77,17 +78,15 @@ _BY_KEY: Mapping[str, Figure] = {figure.key: figure for figure in (*TURN_FIGURES
 
 def figure(name: str) -> Term:
     """Return the term of a name; GateError if it is none of a run's turns."""
-    term = gate_grammar.parse(f"{name} < 0")
+    term = parse_gate(f"{name} < 0")
     if term.selector is not None or term.name not in _BY_KEY:
-        raise gate_grammar.GateError(
-            name, 0, f"comparisons use figures of all turns; use {DEFAULT_PRIMARY} or {TABLE[0].name}"
-        )
+        raise GateError(name, 0, f"comparisons use figures of all turns; use {DEFAULT_PRIMARY} or {TABLE[0].name}")
     return Term(_BY_KEY[term.name], term.statistic)
 
 
 def value_of(name: str, results: Results) -> float | None:
     """Return a figure of a run; None if unknown."""
-    return gates.evaluate(gate_grammar.parse(f"{name} < 0"), results).value
+    return gates.evaluate(parse_gate(f"{name} < 0"), results).value
 
 
 def steady_value_of(name: str, results: Results) -> float | None:
@@ -97,5 +96,5 @@ def steady_value_of(name: str, results: Results) -> float | None:
 
 def is_unsteady(name: str, results: Results) -> bool:
     """Return True for a percentile with fewer than 10 samples beyond it."""
-    term = gate_grammar.parse(f"{name} < 0")
+    term = parse_gate(f"{name} < 0")
     return term.q is not None and not steady(results.latency_of(term.name).count, term.q)

@@ -11,8 +11,8 @@ from inferload.figures import metric_names as names
 from inferload.figures import rate_figures, turn_figures
 from inferload.figures.limits import gate_grammar
 from inferload.figures.rate_figures import ATTAINMENT
+from inferload.results.documents.figures_document import Growth
 from inferload.results.documents.summary_document import Results, Stopped, Turns
-from inferload.results.statistics.overload import Growth
 from inferload.results.verdict.failures import stopped_by_target, turn_lines
 from inferload.servers.bottleneck.evidence import WindowEvidence
 from inferload.servers.bottleneck.finding import QUEUED_SHARE, Finding

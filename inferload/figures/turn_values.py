@@ -14,6 +14,7 @@ from inferload.figures.turn_figures import BY_KEY, PER_TURN
 from inferload.turns.sketch import Floats, Ints
 from inferload.turns.turn_columns import SCHEMA
 
+SLICES = 200  # of a window, of equal time: short enough to measure the correlation time of turns
 _AT_ONCE = 4096  # turns: temporary arrays are a multiple of their events
 
 # Tables of the named columns of all turns, in the same order in each call.

@@ -18,7 +18,8 @@ from inferload.base.tls import TlsSettings
 from inferload.client.client import Credentials
 from inferload.client.connection import credentials
 from inferload.client.connection.target import Target
-from inferload.figures.limits import abort_condition, gate_grammar
+from inferload.figures.limits import abort_condition
+from inferload.figures.limits.gate import GateError
 from inferload.locust_adapters import process
 from inferload.locust_adapters.web_page import AnyOf
 from inferload.results.ci import Outputs
@@ -297,7 +298,7 @@ def abort_on(conditions: list[str] | None) -> tuple[str, ...] | None:
     for text in conditions or ():
         try:
             abort_condition.parse(text)
-        except gate_grammar.GateError as error:
+        except GateError as error:
             raise UsageError(f"--abort-on: {error}") from error
     return tuple(conditions) if conditions else None
 

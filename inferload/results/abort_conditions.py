@@ -9,8 +9,7 @@ from inferload.figures.limits.abort_condition import parse
 from inferload.figures.rate_figures import ATTAINMENT, FAILED_RATIO
 from inferload.results.documents.summary_document import Results
 from inferload.results.documents.verdict_document import GateResult
-from inferload.results.summary import figures_of, sketch_quantile
-from inferload.results.verdict import gates
+from inferload.results.summary import figures_of
 from inferload.results.verdict.outcome import ABORTED
 from inferload.turns.client_health import ClientHealth
 from inferload.turns.tally import Tally, TallySet, summed
@@ -37,6 +36,11 @@ class AbortWatch:
 
     def __init__(self, conditions: Sequence[str]) -> None:
         self._conditions = [parse(text) for text in conditions]
+        if conditions:
+            from inferload.results.run_gates import sketch_quantile  # before the load
+            from inferload.results.verdict.gates import evaluate
+
+            self._evaluate, self._quantile = evaluate, sketch_quantile
         self._longest_s = max((condition.span_s for condition in self._conditions), default=0)
         self._sketches = any(condition.gate.statistic is not None for condition in self._conditions)
         self._seconds: deque[tuple[int, Tally]] = deque()
@@ -65,10 +69,10 @@ class AbortWatch:
             total = summed(tally for number, tally in self._seconds if now_s - condition.span_s <= number < now_s)
             if condition.gate.name in _SHARES and total.ended < LEAST_ENDED:
                 continue
-            result = gates.evaluate(
+            result = self._evaluate(
                 condition.gate,
                 Results.of_part(figures_of(total, float(condition.span_s))),
-                sketch_quantile(total, ClientHealth()),
+                self._quantile(total, ClientHealth()),
             )
             if result.passed and result.value is not None:
                 return AbortReached(condition.text, result.value, float(now_s))

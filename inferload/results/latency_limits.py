@@ -4,7 +4,8 @@ from collections.abc import Mapping, Sequence
 
 from msgspec import Struct
 
-from inferload.figures.limits.gate_grammar import MEASURE_NAMES, GateError, parse
+from inferload.figures.limits.gate import GateError
+from inferload.figures.limits.gate_grammar import MEASURE_NAMES, parse
 from inferload.figures.limits.slo import LIMITS, limit_text
 
 IN_RANGE = 3.0  # a limit above so many times the highest value is not drawn: the values would be flat

@@ -8,9 +8,7 @@ import numpy as np
 import numpy.typing as npt
 from msgspec import structs
 
-from inferload.figures.client_figures import BY_KEY as OF_CLIENT
 from inferload.figures.client_figures import CLIENT_FIGURES
-from inferload.figures.limits import gate_grammar
 from inferload.figures.rate_figures import rates
 from inferload.figures.turn_figures import BY_KEY, TURN_FIGURES
 from inferload.results import readers
@@ -28,12 +26,11 @@ from inferload.results.documents.figures_document import (
     steady,
 )
 from inferload.results.documents.summary_document import Client, Results, Turns, Users
-from inferload.results.documents.verdict_document import GateResult, Verdict
-from inferload.results.statistics import intervals as statistics
-from inferload.results.summary_input import Batches, Counted, Overload, Steps, SummaryInput, Sums, Surroundings, Values
+from inferload.results.documents.verdict_document import Verdict
+from inferload.results.statistics.distributions import order_interval
+from inferload.results.summary_input import Counted, Overload, Steps, SummaryInput, Surroundings, Values
 from inferload.results.summary_notes import notes, remarks_block
-from inferload.results.verdict import gates as gating
-from inferload.turns.client_health import ClientHealth, HealthSet
+from inferload.turns.client_health import HealthSet
 from inferload.turns.record import PHASES
 from inferload.turns.sketch import Floats, Sketch, rank
 from inferload.turns.states import DROPPED
@@ -128,7 +125,7 @@ def _block(
 
 def _interval_of(quantile: Callable[[float], float | None], count: int, q: float) -> list[float | None]:
     """Distribution-free 95 % interval of a percentile, [low, high]; None for an end beyond all samples."""
-    return [None if at is None else _tidy(quantile(at / count)) for at in statistics.order_interval(count, q)]
+    return [None if at is None else _tidy(quantile(at / count)) for at in order_interval(count, q)]
 
 
 def _tidy(value: float | None) -> float | None:
@@ -260,70 +257,13 @@ def _steps(tallies: TallySet, steps: Steps, overload: Overload) -> list[Step]:
     ]
 
 
-def sketch_quantile(
-    measured: Tally, health: ClientHealth, exact: Callable[[str], Floats] | None = None
-) -> gating.Quantile:
-    """Return the source of a gate's percentiles: `exact` values if possible, else sketches; None without a sample."""
-
-    def quantile(name: str, q: float) -> float | None:
-        values = exact(name) if exact is not None and name in _LATENCIES else ()
-        if len(values):
-            at = rank(q, len(values)) - 1
-            return float(np.partition(values, at)[at])
-        of_client = OF_CLIENT[name].sketch if name in OF_CLIENT else None
-        sketch = measured.sketches.get(name) if of_client is None else of_client(health)
-        return None if sketch is None else sketch.quantile(q)
-
-    return quantile
-
-
-def _intervals(batches: Batches, class_name: str | None) -> gating.Intervals:
-    def interval(name: str, q: float | None) -> statistics.Interval | None:
-        values = batches(name, class_name)
-        return statistics.mean_interval(values) if q is None else statistics.quantile_interval(values, q)
-
-    return interval
-
-
-def _intervals_of_sums(sums_of: Sums, class_name: str | None, measured: Tally) -> gating.Intervals:
-    """Return intervals as `_intervals`, with the values at their ends from sketches, widened by the error of these."""
-
-    def interval(name: str, q: float | None) -> statistics.Interval | None:
-        sketch = measured.sketches.get(name)
-        limit = None if sketch is None else sketch.quantile(0.5 if q is None else q)
-        if sketch is None or limit is None:
-            return None
-        sums = sums_of(name, class_name, limit)
-        count = float(sums.counts.sum())
-        if not count:
-            return None
-        if q is not None:
-            found = statistics.quantile_of_counts(
-                sums.below, sums.counts, q, lambda at: sketch.quantile(at / sketch.count) or 0.0
-            )
-            return found.widened(sketch.relative_error)
-        mean = float(sums.sums.sum()) / count
-        return statistics.mean_of_sums(sums.sums, sums.counts, mean, max(0.0, sums.squares / count - mean**2))
-
-    return interval
-
-
-def _evaluated(text: str, data: SummaryInput, results: Results, exact: Mapping[str | None, _Latency]) -> GateResult:
-    """Result of a gate, from the turns of its class. `exact`: exact latencies by class."""
-    gate = gate_grammar.parse(text)
-    name, counted, known, all_values = gate.class_name, data.counted, data.values, data.values.exact
-    measured = counted.tallies.total("measure", name)
-    values = None if name not in exact or all_values is None else (lambda measure: all_values(measure, name))
-    quantile = sketch_quantile(measured, counted.health.total("measure"), values)
-    intervals = None if known.batches is None else _intervals(known.batches, name)
-    if known.sums is not None:
-        intervals = _intervals_of_sums(known.sums, name, measured)
-    return gating.evaluate(gate, results, quantile, intervals, data.gating.inconclusive)
-
-
 def _verdict(data: SummaryInput, results: Results, exact: Mapping[str | None, _Latency]) -> Verdict:
     """Return the verdict. Gates decide if the run passes; without gates, failed turns, other requests and tasks do."""
-    gates = [_evaluated(text, data, results, exact) for text in data.gating.gates]
+    gates = []
+    if data.gating.gates:
+        from inferload.results.run_gates import evaluated  # of runs with gates
+
+        gates = [evaluated(text, data, results, exact) for text in data.gating.gates]
     gates += [] if data.gating.aborted is None else [data.gating.aborted]
     if data.about.run.clock == "virtual":
         gates = [structs.replace(gate, simulated=True) for gate in gates]

@@ -7,9 +7,8 @@ from msgspec import Struct, field
 from inferload.figures.server_figures import Server
 from inferload.figures.turn_values import BatchSums
 from inferload.results.documents import summary_document as documents
-from inferload.results.documents.verdict_document import GateResult, Verdict
-from inferload.results.statistics.overload import Growth
-from inferload.results.verdict import gates as gating
+from inferload.results.documents.figures_document import Growth
+from inferload.results.documents.verdict_document import GatePolicy, GateResult, Verdict
 from inferload.results.verdict.evidence import Stamps
 from inferload.turns.client_health import HealthSet
 from inferload.turns.record import Phase
@@ -69,7 +68,7 @@ class Gating(Struct, frozen=True):
     """Gates of a run. `aborted`: the condition of `abort_on` that stopped it."""
 
     gates: Sequence[str] = ()
-    inconclusive: gating.Policy = "warn"
+    inconclusive: GatePolicy = "warn"
     aborted: GateResult | None = None
 
 

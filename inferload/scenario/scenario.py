@@ -11,8 +11,9 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
-from inferload.figures.limits import abort_condition, gate_grammar
+from inferload.figures.limits import abort_condition
 from inferload.figures.limits.gate import Gate
+from inferload.figures.limits.parsed_gate import parse_gate
 from inferload.scenario.files import catalog, typed_yaml
 from inferload.scenario.files.yaml_text import Parsed, as_yaml, parse
 from inferload.scenario.overrides import ADDED_LATER, Override, apply
@@ -223,13 +224,15 @@ class Scenario(ScenarioPart):
         if not endpoint.streamed:
             if (key := next((key for key in TEXT_KEYS if key in self.request.extra_body), None)) is not None:
                 raise ValueError(f"request.extra_body: {key} comes from the workload; remove it")
+            from inferload.figures.limits import gate_grammar  # of few scenarios
+
             limits = [key for key in self.slo.limits if key in gate_grammar.OF_STREAMS]
             if limits or self.phases.warmup_until:
                 key = f"slo.{limits[0]}" if limits else "phases.warmup_until"
                 remedy = "slo.e2e_ms" if limits else "warmup_s, with warmup_turns"
                 raise ValueError(f"{key} is of streams, and endpoint {endpoint.name} has none; use {remedy}")
         for gate in (
-            *map(gate_grammar.parse, self.gates),
+            *map(parse_gate, self.gates),
             *(abort_condition.parse(text).gate for text in self.abort_on),
         ):
             self.check_gate(gate)
@@ -237,6 +240,8 @@ class Scenario(ScenarioPart):
 
     def check_gate(self, gate: Gate) -> None:
         """Raise GateError for an unknown class, or a figure that the answers do not have. Tasks may have those of any endpoint."""
+        from inferload.figures.limits import gate_grammar  # of scenarios with gates
+
         endpoint = ENDPOINTS[self.request.endpoint]
         gate_grammar.check_class(gate, self.class_names)
         if not (self.of_tasks and endpoint.streamed):

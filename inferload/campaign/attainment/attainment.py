@@ -9,9 +9,10 @@ import numpy as np
 
 from inferload.campaign.attainment.slo import FAILED, Condition
 from inferload.campaign.attainment.window import Samples, Window
+from inferload.figures.turn_values import SLICES
 from inferload.results.documents.search_document import ConditionResult
 from inferload.results.statistics.distributions import t_quantile
-from inferload.results.statistics.intervals import BATCHES, SLICES, fitting_batches, share_interval, spread
+from inferload.results.statistics.intervals import BATCHES, fitting_batches, share_interval, spread
 from inferload.turns.sketch import Floats, rank
 
 

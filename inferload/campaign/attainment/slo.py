@@ -5,8 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from inferload.figures.limits import gate_grammar
-from inferload.figures.limits.gate import Gate
-from inferload.figures.limits.gate_grammar import GateError
+from inferload.figures.limits.gate import Gate, GateError
 from inferload.figures.rate_figures import FAILED_RATIO
 from inferload.figures.turn_figures import BY_KEY, ITL_BY_TOKEN, TURN_FIGURES
 from inferload.turns.states import NOT_SERVED_WORD

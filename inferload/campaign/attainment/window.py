@@ -11,8 +11,8 @@ from inferload.base.clock import NS_PER_S
 from inferload.campaign.attainment.slo import FAILED, Condition
 from inferload.figures.turn_figures import BY_KEY
 from inferload.figures.turn_values import coded, values_by_turn
+from inferload.results.documents.figures_document import Growth
 from inferload.results.statistics import overload
-from inferload.results.statistics.overload import Growth
 from inferload.turns.sketch import Bools, Floats, Ints
 
 

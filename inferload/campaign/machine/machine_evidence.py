@@ -21,7 +21,7 @@ from packaging.requirements import Requirement
 
 from inferload.base.clock import NS_PER_MS, NS_PER_S, now_ns, wall_ns
 from inferload.client.connection import reader_choice
-from inferload.client.connection.python_connection import SO_TIMESTAMPNS
+from inferload.client.connection.tcp_info import SO_TIMESTAMPNS
 
 LOOK_S = 0.5
 _TICK_NS = 5 * NS_PER_MS

@@ -18,17 +18,19 @@ from inferload.base.tls import TlsSettings
 from inferload.client.connection import descriptors, in_memory
 from inferload.client.connection.http1 import Http1Error, parse_head, request_head
 from inferload.client.connection.proxies import Proxy, bracketed
-from inferload.client.connection.python_connection import SO_TIMESTAMPNS, PythonConnection
 from inferload.client.connection.reply import AnyConnection
 from inferload.client.connection.target import Target
+from inferload.client.connection.tcp_info import SO_TIMESTAMPNS
 from inferload.turns.record import Failure
 
 if TYPE_CHECKING:
     from inferload.client.connection.deferred_parser import ParseQueue
     from inferload.client.connection.native_connection import ReaderThread
+    from inferload.client.connection.python_connection import PythonConnection
     from inferload.client.connection.tls import TlsLayer
 
 _LAYER = OnUse["type[TlsLayer]"]({"tls": "inferload.client.connection.tls:TlsLayer"})
+_READ_HERE = OnUse["type[PythonConnection]"]({"tcp": "inferload.client.connection.python_connection:PythonConnection"})
 
 USE_CLIENT_CERT = "use --client-cert"
 
@@ -70,6 +72,9 @@ class Dialer:
         self._layer = tls_layers(tls, target.host) if target.scheme == "https" else None
         self._timeout_s = timeout_s
         self._thread = thread
+        self._read_here: type[PythonConnection] | None = None
+        if thread is None and in_memory.server is None:
+            self._read_here = _READ_HERE["tcp"]
         self._marks = marks
 
     @property
@@ -176,7 +181,8 @@ class Dialer:
             sock.setsockopt(socket.SOL_SOCKET, SO_TIMESTAMPNS, 1)
         if self._thread is not None:
             return self._thread.connection(sock, tls)
-        connection = PythonConnection(sock, tls, self._marks)
+        assert self._read_here is not None
+        connection = self._read_here(sock, tls, self._marks)
         connection.watch(gevent.get_hub().loop)
         return connection
 

@@ -8,8 +8,7 @@ import gevent
 
 from inferload.base.clock import now_ns
 from inferload.client.connection import reader_choice
-from inferload.client.connection.python_connection import MARKED_S
-from inferload.client.connection.reply import ConnectionLost, GatheredReply
+from inferload.client.connection.reply import MARKED_S, ConnectionLost, GatheredReply
 from inferload.client.connection.target import Target
 from inferload.client.connection.tcp_info import TcpInfo
 from inferload.turns.socket_reader import SocketReader

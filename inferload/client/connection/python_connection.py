@@ -11,17 +11,14 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from inferload.base.clock import NS_PER_MS, now_ns, wall_ns
-from inferload.client.connection.reply import ConnectionLost, GatheredReply
+from inferload.client.connection.reply import MARKED_S, ConnectionLost, GatheredReply
 from inferload.client.connection.tcp_info import ConnectionEnd, TcpInfo, connection_end, is_rejected, tcp_info
 
 if TYPE_CHECKING:
     from inferload.client.connection.tls import TlsLayer
 
-SO_TIMESTAMPNS = 35  # Linux; not in the socket module
 _READ_BYTES = 2_048  # a larger buffer would be allocated and released for each token of 200 bytes
 _ANCILLARY_BYTES = socket.CMSG_SPACE(16)
-MARKED_S = 0.021  # MARKED_NS in thread.c, and the error of a timer
-
 
 WAITED_NS = NS_PER_MS  # a longer poll waited: no socket was readable when it began
 

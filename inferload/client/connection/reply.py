@@ -20,6 +20,7 @@ _UNCOMPILED = OnUse[Callable[[tuple[bytes, ...]], Any]](
     {"parser": "inferload.client.connection.python_parser:PythonParser"}
 )
 NO_CLOSE_NOTIFY = "the server closed the connection without TLS's close_notify"
+MARKED_S = 0.021  # MARKED_NS in thread.c, and the error of a timer
 _SLICE_BYTES = 65_536  # limit of a parse slice, for reads of any size
 _FRAMINGS = {Framing.CHUNKED: 1, Framing.LENGTH: 2, Framing.CLOSE: 3}  # `enum framing` of parser.h
 

@@ -4,6 +4,7 @@ import socket
 import struct
 from typing import Any, NamedTuple
 
+SO_TIMESTAMPNS = 35  # Linux; not in the socket module
 _NS_PER_US, _NS_PER_MS = 1_000, 1_000_000
 _ESTABLISHED = 1  # TCP_ESTABLISHED: neither side has closed the connection
 _GONE = 7  # TCP_CLOSE: the peer has reset it

@@ -5,9 +5,8 @@ import re
 from msgspec import Struct
 
 from inferload.figures import client_figures, server_figures
-from inferload.figures.limits import gate_grammar
-from inferload.figures.limits.gate import Gate
-from inferload.figures.limits.gate_grammar import GateError
+from inferload.figures.limits.gate import Gate, GateError
+from inferload.figures.limits.parsed_gate import parse_gate
 
 LONGEST_S = 600
 _EXAMPLE = "write it as failed_ratio > 0.5 for 5s"
@@ -31,7 +30,7 @@ def parse(text: str) -> AbortCondition:
     span_s = int(match["count"]) * _SECONDS[match["unit"]]
     if not 1 <= span_s <= LONGEST_S:
         raise GateError(text, match.start("count"), f"{span_s} s is out of range; use 1s to {LONGEST_S}s")
-    gate = gate_grammar.parse(match["gate"])
+    gate = parse_gate(match["gate"])
     if gate.name in client_figures.BY_KEY or gate.name in server_figures.BY_KEY:
         raise GateError(text, 0, f"{gate.name} is not known during a run; use a gate instead")
     if gate.selector is not None:

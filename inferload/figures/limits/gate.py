@@ -11,6 +11,14 @@ COMPARE: Mapping[str, Callable[[float, float], bool]] = MappingProxyType(
 )
 
 
+class GateError(ValueError):
+    """Invalid gate: its text, the position of the error (from 0) and the nearest valid name."""
+
+    def __init__(self, text: str, position: int, problem: str) -> None:
+        super().__init__(f"gate {text!r}, character {position + 1}: {problem}")
+        self.position = position
+
+
 class Gate(Struct, frozen=True):
     """`statistic(name){selector} sign limit`; a plain name has no statistic. A percentile has its quantile in `q`.
 

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from difflib import get_close_matches
 
 from inferload.figures import client_figures, rate_figures, server_figures, turn_figures
-from inferload.figures.limits.gate import COMPARE, Gate
+from inferload.figures.limits.gate import COMPARE, Gate, GateError
 
 MEASURE_NAMES = (*turn_figures.BY_KEY, *(figure.key for figure in client_figures.DISTRIBUTIONS))
 _RATE_NAMES = tuple(rate_figures.BY_KEY)
@@ -35,14 +35,6 @@ _TOKEN = re.compile(
     r"\s*(?:(?P<number>[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)|(?P<word>\w[\w.]*)|(?P<sign><=|>=|==|\S))"
 )
 _EXAMPLE = "write it as p99(ttft_ms) < 2000 or failed_ratio < 0.01"
-
-
-class GateError(ValueError):
-    """Invalid gate: its text, the position of the error (from 0) and the nearest valid name."""
-
-    def __init__(self, text: str, position: int, problem: str) -> None:
-        super().__init__(f"gate {text!r}, character {position + 1}: {problem}")
-        self.position = position
 
 
 def parse(text: str) -> Gate:

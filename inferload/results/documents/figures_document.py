@@ -1,15 +1,18 @@
 """Types of the figures of summary.json: counts of sessions and turns, distributions, the SLO, steps, splits, prefix cache."""
 
-from typing import Annotated
+from collections.abc import Sequence
+from typing import Annotated, Literal
 
 from msgspec import Meta, Struct
+from msgspec.structs import replace
 
 from inferload.base.json_text import Count, Number
 from inferload.figures.limits.slo import SLO_MEASURES
-from inferload.results.statistics.overload import Growth
 from inferload.turns import states
 
 QUANTILES = {"p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99, "p999": 0.999}
+LEAST_SHARE = 0.05  # of the offered turns: smaller growth is not distinguished from fluctuation
+GrowthState = Literal["kept up", "overloaded", "unsettled", "undecided"]
 BEYOND = 10  # samples beyond a percentile; with fewer, it is marked and has an interval
 
 
@@ -21,6 +24,49 @@ def means(text: str) -> Meta:
 def steady(count: int, q: float) -> bool:
     """Return True if at least BEYOND samples are beyond a percentile: n (1 - q) >= 10."""
     return round(count * (1 - q), 6) >= BEYOND
+
+
+class Growth(Struct, frozen=True):
+    """Growth of the turns in flight: turns per second over `lasts_s` seconds."""
+
+    lasts_s: Annotated[Number, means("length of the evaluated part of the window")]
+    offered_per_s: Annotated[Number, means("turns planned")]
+    ended_per_s: Annotated[Number, means("turns ended, failed ones included")]
+    growth_per_s: Annotated[Number, means("growth of the turns in flight")]
+    low_per_s: Annotated[Number, means("lower end of its 95 % interval")]
+    high_per_s: Annotated[Number, means("upper end of its 95 % interval")]
+    state: Annotated[
+        GrowthState,
+        Meta(
+            description="`kept up`; `overloaded`; `unsettled`: the number grew, but the time is too short, compared with a turn, "
+            "to distinguish overload from the start of the load; `undecided`: it did not grow significantly, and the time is too "
+            "short to exclude growth that matters ([rules](arrivals.md#detection-of-overload))"
+        ),
+    ]
+    step: Annotated[int | None, means("step of a load with steps")] = None
+    failed_per_s: Annotated[Number, means("turns failed")] = 0.0
+    kept_up_per_s: Annotated[
+        Number | None, means("of a load with steps: the highest rate offered by a step without growth")
+    ] = None
+
+    @property
+    def grew(self) -> bool:
+        """True if the number in flight grew by more than it fluctuates, whether or not the time suffices for a decision."""
+        return self.state in ("overloaded", "unsettled")
+
+    @property
+    def share(self) -> float:
+        """Growth of the number in flight over the offered turns."""
+        return self.growth_per_s / self.offered_per_s if self.offered_per_s else 0.0
+
+
+def worst(steps: Sequence[Growth]) -> Growth | None:
+    """Return the growth of the step with the largest share, with the highest rate that kept up."""
+    largest = max(steps, key=lambda step: (step.grew, step.state != "kept up", step.share), default=None)
+    if largest is None or largest.step is None:
+        return largest
+    kept_up = (step.offered_per_s for step in steps if step.state == "kept up")
+    return replace(largest, kept_up_per_s=max(kept_up, default=None))
 
 
 class Sessions(Struct, frozen=True, kw_only=True):

@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 from msgspec import Meta, Struct
 
 from inferload.base.json_text import Count, Number, Seed
-from inferload.results.statistics.overload import Growth
+from inferload.results.documents.figures_document import Growth
 
 Verdict = Literal["holds", "breaks", "undecided"]
 State = Literal["holds", "breaks", "overloaded", "undecided", "invalid", "failed"]

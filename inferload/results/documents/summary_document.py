@@ -17,13 +17,13 @@ from inferload.results.documents.figures_document import (
     Cache,
     Distribution,
     Figures,
+    Growth,
     Split,
     Step,
     TurnCounts,
     means,
 )
 from inferload.results.documents.verdict_document import Outcome, Verdict
-from inferload.results.statistics.overload import Growth
 
 FORMAT = 1
 

@@ -10,6 +10,8 @@ from inferload.results.documents.figures_document import means
 NOT_JUDGED = "not judged"  # measurement of a run that never started
 State = Literal["failed", "stopped early", "invalid", "suspect", "passed"]  # worst first
 Answer = Literal["pass", "fail", "inconclusive"]
+# Result of a gate whose interval contains the limit. `warn`: a note, and the value decides.
+GatePolicy = Literal["warn", "pass", "fail"]
 # What decided a gate: the value, if it is no estimate; the interval; the distance between value and limit.
 Ground = Literal["value", "interval", "distance"]
 

@@ -6,11 +6,13 @@ of 1e5, mostly below 1e-12. They are written out because processes that generate
 all calls of a run, and its installation half of the space. Normal quantiles are those of `statistics.NormalDist`. Pure maths.
 """
 
-from functools import lru_cache
+from bisect import bisect_left, bisect_right
+from functools import lru_cache, partial
 from math import erfc, exp, lgamma, log, log1p, pi, sqrt
 
 import numpy as np
 
+TAIL = 0.025  # error at each end of a 95 % interval
 _PRECISE = 1e-15  # relative change of a continued fraction at which it ends
 _TINY = 1e-300  # in place of a zero denominator
 _NODES = 2000  # of an integral
@@ -30,6 +32,18 @@ def beta_quantile(a: float, b: float, p: float) -> float:
 def binomial_cdf(most: int, of: int, share: float) -> float:
     """Return the probability of at most `most` of `of` independent events that have the probability `share`."""
     return 1.0 if most >= of else _incomplete_beta(of - most, most + 1, 1 - share, share)
+
+
+def order_interval(count: int, q: float) -> tuple[int | None, int | None]:
+    """Ranks of the order statistics that contain the q quantile of `count` independent samples with at least 95 %.
+
+    By the binomial distribution of the number of samples below the quantile (David and Nagaraja, Order Statistics, 7.1),
+    2.5 % at each end. None: the end is beyond all samples.
+    """
+    at_most = partial(binomial_cdf, of=count, share=q)  # P(at most k samples lie below the quantile)
+    low = bisect_right(range(count + 1), TAIL, key=at_most)
+    high = bisect_left(range(count + 1), 1 - TAIL, key=at_most) + 1
+    return low or None, high if high <= count else None
 
 
 def t_cdf(freedom: float, t: float) -> float:

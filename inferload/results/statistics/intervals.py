@@ -5,25 +5,21 @@ effective number of samples: the number of independent samples with the same spr
 the interval of the share below it, at the effective number. Pure maths.
 """
 
-from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from math import ceil, floor, sqrt
 from statistics import NormalDist
 
 import numpy as np
 
-from inferload.results.statistics.distributions import beta_quantile, binomial_cdf, t_quantile
+from inferload.results.statistics.distributions import TAIL, beta_quantile, t_quantile
 from inferload.turns.sketch import Floats, rank
 
 BATCHES = 20
-SLICES = 200  # of equal time: short enough to measure the correlation time of turns
 _RELAXATIONS = 5  # relaxation times that a batch should last
 _FITTING = 16  # such batches; with fewer, intervals do not have their stated coverage
 _FEWEST = 10  # batches with values; with fewer, their spread is unknown
 _BEYOND = 10  # effective samples beyond a percentile that the end of its interval needs
-_TAIL = 0.025  # error at each end of a 95 % interval
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,22 +68,10 @@ def quantile_of_counts(below: Floats, counts: Floats, q: float, value_at: Callab
     times = max(times, _BEYOND / (effective * min(q, 1 - q)))
     if freedom is None:
         return Interval(None, None, effective, times)
-    low_q, high_q = share_interval(q, effective, freedom, (_TAIL, _TAIL))
+    low_q, high_q = share_interval(q, effective, freedom, (TAIL, TAIL))
     low = value_at(max(1, floor(count * low_q))) if effective * q >= _BEYOND else None
     high = value_at(min(count, ceil(count * high_q) + 1)) if effective * (1 - q) >= _BEYOND else None
     return Interval(low, high, effective, times)
-
-
-def order_interval(count: int, q: float) -> tuple[int | None, int | None]:
-    """Ranks of the order statistics that contain the q quantile of `count` independent samples with at least 95 %.
-
-    By the binomial distribution of the number of samples below the quantile (David and Nagaraja, Order Statistics, 7.1),
-    2.5 % at each end. None: the end is beyond all samples.
-    """
-    at_most = partial(binomial_cdf, of=count, share=q)  # P(at most k samples lie below the quantile)
-    low = bisect_right(range(count + 1), _TAIL, key=at_most)
-    high = bisect_left(range(count + 1), 1 - _TAIL, key=at_most) + 1
-    return low or None, high if high <= count else None
 
 
 def mean_interval(slices: Sequence[Floats]) -> Interval | None:
@@ -107,7 +91,7 @@ def mean_of_sums(sums: Floats, counts: Floats, mean: float, variance: float) -> 
     effective = variance / error**2 if error > 0 else count
     if not freedom:
         return Interval(None, None, effective, times)
-    half = t_quantile(freedom, 1 - _TAIL) * error
+    half = t_quantile(freedom, 1 - TAIL) * error
     return Interval(mean - half, mean + half, effective)
 
 
@@ -159,7 +143,7 @@ def spread(sums: Floats, counts: Floats) -> Spread:
         full = parts[1] > 0
         if np.count_nonzero(full) >= min(_FEWEST, batches):
             errors.append((_ratio_error(parts[0][full], parts[1][full]), int(np.count_nonzero(full)) - 1))
-    error, freedom = max(errors, key=lambda pair: pair[0] * t_quantile(pair[1], 1 - _TAIL), default=(alone, 0))
+    error, freedom = max(errors, key=lambda pair: pair[0] * t_quantile(pair[1], 1 - TAIL), default=(alone, 0))
     return Spread(error, freedom, fitting)
 
 

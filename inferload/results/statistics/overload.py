@@ -12,25 +12,22 @@ the deviation of that number from its trend.
 A time that is shorter than a few turns shows one generation of turns, and no rate of the server. It gives no decision. Pure maths.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from math import sqrt
-from typing import Annotated, Literal
 
 import numpy as np
-from msgspec import Meta, Struct
 from msgspec.structs import replace
 
 from inferload.base.arrow import pc
 from inferload.base.clock import NS_PER_S
-from inferload.base.json_text import Number
 from inferload.figures.turn_values import Read
+from inferload.results.documents.figures_document import LEAST_SHARE, Growth, GrowthState
 from inferload.results.statistics.distributions import t_quantile
 from inferload.turns.record import Failure, PhaseWindow
 from inferload.turns.sketch import Bools, Floats, Ints, rank
 
 BLOCKS = 12
-LEAST_SHARE = 0.05  # of the offered turns: smaller growth is not distinguished from fluctuation
 _LEAST_TURNS = 5.0
 _LEAST_PART = 0.1  # of the window that must remain once the load has lasted long enough
 _SETTLED = 0.99
@@ -38,42 +35,6 @@ TURN_TIMES = 3.0  # durations of a turn that a time must last for a decision
 MATTERS = 0.15  # of the offered turns: with growth of this size in the interval, the server is not said to have kept up
 _UNQUEUED = 4  # one in so many of the first turns does not wait, at up to four times the capacity
 _SAMPLES = 120  # of the number in flight
-
-State = Literal["kept up", "overloaded", "unsettled", "undecided"]
-
-
-class Growth(Struct, frozen=True):
-    """Growth of the turns in flight: turns per second over `lasts_s` seconds."""
-
-    lasts_s: Annotated[Number, Meta(description="length of the evaluated part of the window")]
-    offered_per_s: Annotated[Number, Meta(description="turns planned")]
-    ended_per_s: Annotated[Number, Meta(description="turns ended, failed ones included")]
-    growth_per_s: Annotated[Number, Meta(description="growth of the turns in flight")]
-    low_per_s: Annotated[Number, Meta(description="lower end of its 95 % interval")]
-    high_per_s: Annotated[Number, Meta(description="upper end of its 95 % interval")]
-    state: Annotated[
-        State,
-        Meta(
-            description="`kept up`; `overloaded`; `unsettled`: the number grew, but the time is too short, compared with a turn, "
-            "to distinguish overload from the start of the load; `undecided`: it did not grow significantly, and the time is too "
-            "short to exclude growth that matters ([rules](arrivals.md#detection-of-overload))"
-        ),
-    ]
-    step: Annotated[int | None, Meta(description="step of a load with steps")] = None
-    failed_per_s: Annotated[Number, Meta(description="turns failed")] = 0.0
-    kept_up_per_s: Annotated[
-        Number | None, Meta(description="of a load with steps: the highest rate offered by a step without growth")
-    ] = None
-
-    @property
-    def grew(self) -> bool:
-        """True if the number in flight grew by more than it fluctuates, whether or not the time suffices for a decision."""
-        return self.state in ("overloaded", "unsettled")
-
-    @property
-    def share(self) -> float:
-        """Growth of the number in flight over the offered turns."""
-        return self.growth_per_s / self.offered_per_s if self.offered_per_s else 0.0
 
 
 def growth(planned_s: Floats, ended_s: Floats, lasts_s: float, loaded_s: float = 0.0) -> Growth | None:
@@ -167,15 +128,6 @@ def growth_of_turns(turns: Ends, window: PhaseWindow, loaded_s: float = 0.0) -> 
     return replace(result, step=window.step, failed_per_s=failed / result.lasts_s)
 
 
-def worst(steps: Sequence[Growth]) -> Growth | None:
-    """Return the growth of the step with the largest share, with the highest rate that kept up."""
-    largest = max(steps, key=lambda step: (step.grew, step.state != "kept up", step.share), default=None)
-    if largest is None or largest.step is None:
-        return largest
-    kept_up = (step.offered_per_s for step in steps if step.state == "kept up")
-    return replace(largest, kept_up_per_s=max(kept_up, default=None))
-
-
 def _over(planned_s: Floats, ended_s: Floats, start_s: float, end_s: float) -> Growth:
     """Growth from `start_s` to `end_s`, without regard to the start of the load."""
     lasts_s = end_s - start_s
@@ -183,7 +135,7 @@ def _over(planned_s: Floats, ended_s: Floats, start_s: float, end_s: float) -> G
     ends, _ = np.histogram(ended_s, bins=BLOCKS, range=(start_s, end_s))
     more = offered - int(ends.sum())
     half = t_quantile(BLOCKS - 1, 0.975) * sqrt(BLOCKS) * float(ends.std(ddof=1))
-    state: State = "overloaded"
+    state: GrowthState = "overloaded"
     if more < _LEAST_TURNS or more <= max(LEAST_SHARE * offered, half):
         half = _difference_of_numbers(planned_s, ended_s, start_s, end_s)
         state = "kept up" if more + half < max(_LEAST_TURNS, MATTERS * offered) else "undecided"

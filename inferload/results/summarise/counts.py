@@ -14,7 +14,8 @@ from inferload.base import rundir
 from inferload.base.clock import NS_PER_S, Anchor
 from inferload.results.abort_conditions import AbortReached
 from inferload.results.documents.summary_document import Exceptions, OtherRequests, RequestName, Run, TaskException
-from inferload.results.verdict import gates, outcome
+from inferload.results.documents.verdict_document import GatePolicy
+from inferload.results.verdict import outcome
 from inferload.results.verdict.first_errors import FirstErrors
 from inferload.scenario import scenario as scenarios
 from inferload.turns.client_health import HealthSet
@@ -220,7 +221,7 @@ class Totals(Struct, frozen=True, dict=True):
 class Policies(Struct, frozen=True):
     """How the results are judged."""
 
-    inconclusive: gates.Policy
+    inconclusive: GatePolicy
     policy: outcome.Policy
 
 

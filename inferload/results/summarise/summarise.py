@@ -12,13 +12,12 @@ from inferload.base.clock import NS_PER_S
 from inferload.base.errors import UsageError
 from inferload.figures import server_figures
 from inferload.figures.server_figures import Server
-from inferload.figures.turn_values import ExactValues, batch_sums, batched_values
+from inferload.figures.turn_values import SLICES, ExactValues, batch_sums, batched_values
 from inferload.results import readers, summary
+from inferload.results.documents.figures_document import Growth, worst
 from inferload.results.documents.summary_document import Stopped, Summary, Task, TurnRecords
 from inferload.results.documents.typed_documents import document_of
 from inferload.results.open_run import OpenRun
-from inferload.results.statistics.intervals import SLICES
-from inferload.results.statistics.overload import Ends, Growth, growth_of_turns, worst
 from inferload.results.summarise import cache_figures
 from inferload.results.summarise.between import between
 from inferload.results.summarise.cache_figures import CacheFigures
@@ -244,6 +243,8 @@ def _growths(run: Counts, turns: Turns | None) -> list[Growth]:
     """Growth of the number of turns in flight in an open loop of constant rate, per step of a load with steps."""
     if turns is None or not run.plan.scenario.open_loop or _not_judged(run, turns):
         return []
+    from inferload.results.statistics.overload import Ends, growth_of_turns  # of open loops
+
     ends, begun_ns = Ends.of(turns.read, turns.shifts_ns(run.workers.workers)), run.course.windows[0].start_ns
     pa.default_memory_pool().release_unused()  # the C library keeps what its pieces took
     growths = [

@@ -7,7 +7,7 @@ from msgspec import Struct
 from inferload.base.numbers import number
 from inferload.figures.client_figures import LEAST_DELAY_MS
 from inferload.figures.rate_figures import joined_on_the_way
-from inferload.results.statistics.overload import Growth
+from inferload.results.documents.figures_document import Growth
 from inferload.turns.record import Phase
 
 Stamps = Literal["kernel", "user"]

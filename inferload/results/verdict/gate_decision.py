@@ -11,8 +11,6 @@ from inferload.results.documents.summary_document import Results
 from inferload.results.documents.verdict_document import Answer, Ground
 from inferload.results.statistics.intervals import Interval
 
-# Error at each end of an interval: the error probability of one gate that its interval decides.
-ONE_SIDED = 0.025
 # Factors between value and limit that decide a gate without an interval, each with the number of effective samples that must
 # lie beyond the percentile towards the limit, so that the value is not the extreme of a few. Below the limit more are needed,
 # because slow samples are the rare ones.

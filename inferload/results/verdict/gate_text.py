@@ -4,7 +4,9 @@ from collections.abc import Sequence
 
 from inferload.base.numbers import percent, short
 from inferload.results.documents.verdict_document import GateResult
-from inferload.results.verdict.gate_decision import ONE_SIDED
+
+# Error probability of one gate that its interval decides.
+ONE_SIDED = 0.025
 
 
 def gate_mark(gate: GateResult) -> str:

@@ -1,7 +1,6 @@
 """Results of gates, evaluated on a summary."""
 
 from collections.abc import Callable, Sequence
-from typing import Literal
 
 from inferload.base.numbers import number
 from inferload.figures import client_figures, rate_figures, server_figures, turn_figures
@@ -10,7 +9,7 @@ from inferload.figures.limits.gate_grammar import MEASURE_NAMES, OF_STREAMS
 from inferload.figures.server_figures import Server
 from inferload.results.documents.figures_document import NO_SAMPLES, Distribution, Figures, TurnCounts
 from inferload.results.documents.summary_document import OtherRequests, Results
-from inferload.results.documents.verdict_document import GateResult
+from inferload.results.documents.verdict_document import GatePolicy, GateResult
 from inferload.results.statistics.intervals import Interval
 from inferload.results.summary_notes import notes_on_tokens
 from inferload.results.verdict import gate_decision
@@ -20,8 +19,6 @@ from inferload.servers.replicas import left_out
 Quantile = Callable[[str, float], float | None]
 # (measure, q, None for its mean) -> confidence interval; None if it cannot be computed.
 Intervals = Callable[[str, float | None], Interval | None]
-# Result of a gate whose interval contains the limit. `warn`: a note, and the value decides.
-Policy = Literal["warn", "pass", "fail"]
 
 
 def evaluate(
@@ -29,7 +26,7 @@ def evaluate(
     results: Results,
     quantile: Quantile | None = None,
     intervals: Intervals | None = None,
-    policy: Policy = "warn",
+    policy: GatePolicy = "warn",
 ) -> GateResult:
     """Evaluate a gate on the results of a run.
 

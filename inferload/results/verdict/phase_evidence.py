@@ -10,7 +10,7 @@ from inferload.figures.rate_figures import EVENTS_PER_ARRIVAL, TURNS, streamed_t
 from inferload.figures.turn_figures import CONNECT, ITL, LAG, TTFT, UPLOAD
 from inferload.results.documents.figures_document import steady
 from inferload.results.readers import text, uses_of
-from inferload.results.statistics.intervals import order_interval
+from inferload.results.statistics.distributions import order_interval
 from inferload.results.verdict.evidence import Evidence, RunFacts, Stamps
 from inferload.results.verdict.validity import SoFar, judge_so_far
 from inferload.turns.client_health import ClientHealth, HealthSet

@@ -8,7 +8,7 @@ from msgspec import Struct
 from inferload.base.numbers import number, percent
 from inferload.figures.client_figures import LATE_CLIENT, LEAST_DELAY_MS
 from inferload.figures.rate_figures import HELD_EVENTS
-from inferload.results.statistics.overload import LEAST_SHARE
+from inferload.results.documents.figures_document import LEAST_SHARE
 from inferload.results.verdict import evidence
 from inferload.turns.record import PHASES, Phase
 

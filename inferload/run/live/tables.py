@@ -12,7 +12,7 @@ from inferload.base.escaping import escaped
 from inferload.figures import server_figures
 from inferload.figures.client_figures import DELAY
 from inferload.figures.limits import gate_grammar
-from inferload.results import ci, summary
+from inferload.results import ci, run_gates, summary
 from inferload.results.documents.figures_document import Figures
 from inferload.results.documents.summary_document import Client, RequestName, Results, Summary
 from inferload.results.documents.verdict_document import GateResult
@@ -77,7 +77,7 @@ def _gate(text: str, counts: SoFar, results: Results) -> dict[str, Any]:
     if counts.phase != "measure" or gate.name in server_figures.BY_KEY or gate.of_request:
         return _gate_row(gate.text, None, None, _LATER if counts.phase == "measure" else _NOT_YET)
     measured, health = counts.tallies.total(counts.phase, gate.class_name), counts.health.total(counts.phase)
-    result = gating.evaluate(gate, results, summary.sketch_quantile(measured, health))
+    result = gating.evaluate(gate, results, run_gates.sketch_quantile(measured, health))
     return _gate_row(gate.text, result.value, None if result.value is None else result.passed, result.note)
 
 

@@ -8,7 +8,8 @@ from msgspec import Struct, field
 
 from inferload.base.errors import UsageError
 from inferload.client.connection.target import Target
-from inferload.figures.limits import gate_grammar
+from inferload.figures.limits.gate import GateError
+from inferload.figures.limits.parsed_gate import parse_gate
 from inferload.run.process.user_scenarios import LoadedScenario, Program
 from inferload.scenario.overrides import Override
 from inferload.scenario.scenario import Scenario
@@ -118,7 +119,7 @@ def only_class(scenario: Scenario, only: str, users: int | None, more: Sequence[
             f"--only {only}: in a closed loop the number of users of a class depends on the length of its sessions; give "
             "it with --users, or use an open loop"
         )
-    for gate in map(gate_grammar.parse, (*scenario.gates, *more)):
+    for gate in map(parse_gate, (*scenario.gates, *more)):
         if gate.class_name not in (None, only):
             raise UsageError(
                 f"--only {only}: gate {gate.text!r} is on class {gate.class_name}, which sends no turns then; remove the gate "
@@ -131,8 +132,8 @@ def more_gates(scenario: Scenario, more: Sequence[str]) -> dict[str, Any]:
     """Return the change that adds gates to a scenario's. UsageError for a malformed gate, and for one of an unknown class."""
     for text in more:
         try:
-            scenario.check_gate(gate_grammar.parse(text))
-        except gate_grammar.GateError as error:
+            scenario.check_gate(parse_gate(text))
+        except GateError as error:
             raise UsageError(f"--gate: {error}") from error
     return {"gates": list(dict.fromkeys([*scenario.gates, *more]))} if more else {}
 

@@ -12,7 +12,7 @@ from inferload.client.client import ClientSettings, Credentials
 from inferload.client.connection.target import Target
 from inferload.client.turn import TurnTimeouts
 from inferload.results.ci import Outputs
-from inferload.results.verdict import gates
+from inferload.results.documents.verdict_document import GatePolicy
 from inferload.results.verdict.outcome import Policy
 from inferload.run.process.listen_address import ListenAddress
 from inferload.run.process.program_code import LoadedCode
@@ -31,7 +31,7 @@ class ProcessSettings(Struct, frozen=True):
     report: bool = True  # write the report's pages at the end of a run
     details: bool = False  # print all tables of a run at its end
     live: bool = False  # show figures and their course on the terminal during a headless run
-    inconclusive: gates.Policy = "warn"  # for a gate whose interval contains its limit
+    inconclusive: GatePolicy = "warn"  # for a gate whose interval contains its limit
     policy: Policy = field(default_factory=Policy)
     progress_file: Path | None = None
     export_metrics: ListenAddress | None = None

@@ -7,7 +7,8 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, Field, JsonValue, PlainSerializer
 
-from inferload.figures.limits import abort_condition, gate_grammar
+from inferload.figures.limits import abort_condition
+from inferload.figures.limits.parsed_gate import parse_gate
 from inferload.scenario.schema.endpoints import ENDPOINTS
 
 
@@ -169,5 +170,5 @@ Salt = Annotated[
     str, matching(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}", "must be letters, digits, '.', '_' or '-', at most 100")
 ]
 AbortConditions = Annotated[tuple[Annotated[str, parsed_by(abort_condition.parse)], ...], Field(strict=False)]
-Gate = Annotated[str, parsed_by(gate_grammar.parse)]
+Gate = Annotated[str, parsed_by(parse_gate)]
 Gates = Annotated[tuple[Gate, ...], Field(strict=False)]

@@ -27,7 +27,7 @@ from run_folders import write_run
 from inferload import cli
 from inferload.base.errors import UsageError
 from inferload.base.numbers import NOT_KNOWN, number
-from inferload.figures.limits.gate_grammar import GateError
+from inferload.figures.limits.gate import GateError
 from inferload.results.cost import Prices
 from inferload.results.open_run import OpenRun
 from inferload.scenario.overrides import ADDED_LATER

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from inferload.base.errors import UsageError
 from inferload.figures.limits.abort_condition import LONGEST_S, parse
-from inferload.figures.limits.gate_grammar import GateError
+from inferload.figures.limits.gate import GateError
 from inferload.locust import options
 from inferload.results.abort_conditions import LEAST_ENDED, AbortWatch
 from inferload.scenario import scenario as scenarios

@@ -16,19 +16,19 @@ from paths import ROOT
 
 from inferload.base.errors import UsageError
 from inferload.figures.client_figures import BY_KEY as CLIENT
-from inferload.figures.limits.gate import Gate
+from inferload.figures.limits.gate import Gate, GateError
 from inferload.figures.limits.gate_grammar import (
     MEASURE_NAMES,
     NAMES_WITH_STATISTIC,
     PLAIN_NAMES,
-    GateError,
     check_class,
     parse,
 )
 from inferload.figures.rate_figures import rates
 from inferload.figures.server_figures import SERVER_FIGURES
+from inferload.figures.turn_values import SLICES
 from inferload.results.documents.verdict_document import GateResult
-from inferload.results.statistics.intervals import SLICES, Interval, mean_interval, quantile_interval
+from inferload.results.statistics.intervals import Interval, mean_interval, quantile_interval
 from inferload.results.summary import exact_block
 from inferload.results.verdict import gates as gating
 from inferload.results.verdict.gate_decision import ABOVE, BELOW

@@ -11,15 +11,16 @@ from scipy import signal, stats
 from summaries import results
 
 from inferload.figures.limits.gate_grammar import parse
+from inferload.figures.turn_values import SLICES
+from inferload.results.documents.verdict_document import GatePolicy
+from inferload.results.statistics.distributions import order_interval
 from inferload.results.statistics.intervals import (
-    SLICES,
     Interval,
     mean_interval,
-    order_interval,
     quantile_interval,
     share_interval,
 )
-from inferload.results.verdict.gates import Policy, evaluate
+from inferload.results.verdict.gates import evaluate
 
 SIGMA = 0.6  # standard deviation of the logarithms
 
@@ -175,7 +176,7 @@ def test_a_distance_decides_from_its_factor_on(limit: float, ground: str) -> Non
 
 
 @pytest.mark.parametrize(("policy", "passed"), [("warn", True), ("pass", True), ("fail", False)])
-def test_the_policy_decides_an_inconclusive_gate(policy: Policy, passed: bool) -> None:
+def test_the_policy_decides_an_inconclusive_gate(policy: GatePolicy, passed: bool) -> None:
     result = evaluate(
         parse("p99(ttft_ms) < 160"), results(SUMMARY), None, lambda name, q: Interval(130, 180, 300), policy
     )

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from records import S, turn
 
 from inferload.base.clock import Anchor
-from inferload.results.statistics.overload import MATTERS, Ends, Growth, growth, growth_of_turns
+from inferload.results.documents.figures_document import Growth
+from inferload.results.statistics.overload import MATTERS, Ends, growth, growth_of_turns
 from inferload.turns.record import Failure, PhaseWindow
 from inferload.turns.turn_columns import TurnColumns, to_table
 

@@ -11,7 +11,7 @@ from paths import ROOT
 from records import MS, S, turn
 from turn_reference import count_turn
 
-from inferload.results.statistics.overload import Growth
+from inferload.results.documents.figures_document import Growth
 from inferload.results.verdict import validity
 from inferload.results.verdict.evidence import Between, Evidence, RunFacts, ScrapeGap
 from inferload.results.verdict.phase_evidence import evidence_by_phase

@@ -4,7 +4,7 @@ import contextlib
 import logging
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import gevent
 import gevent.lock
@@ -13,11 +13,14 @@ from msgspec import Struct, field
 
 from inferload.base import rundir
 from inferload.base.clock import now_ns
+from inferload.base.errors import UsageError
 from inferload.base.threads import in_thread
 from inferload.locust_adapters import messages
-from inferload.run.process.file_pieces import FilePiece, IncomingParts, PieceError
 from inferload.turns import turns_file
 from inferload.turns.open_files import Origin
+
+if TYPE_CHECKING:
+    from inferload.run.process.file_pieces import FilePiece, IncomingParts
 
 logger = logging.getLogger(__name__)
 
@@ -30,7 +33,7 @@ _MB = 1_000_000
 class _Source(Struct):
     """One worker's transfer."""
 
-    parts: IncomingParts = field(default_factory=IncomingParts)
+    parts: "IncomingParts"
     gathered: bytearray = field(default_factory=bytearray)  # of the current part, not written yet
     begun: bool = False  # the current part has a file
     waiting: int = 0
@@ -68,7 +71,9 @@ class TurnReceiver:
 
     def on_piece(self, name: str, data: dict[str, Any]) -> None:
         """Queue a message of the worker with this name in the roster."""
-        source = self._sources.setdefault(name, _Source())
+        from inferload.run.process.file_pieces import FilePiece, IncomingParts, PieceError  # of such workers only
+
+        source = self._sources.setdefault(name, _Source(IncomingParts()))
         try:
             piece = FilePiece.from_wire(data)
         except PieceError as error:
@@ -107,7 +112,7 @@ class TurnReceiver:
                 if source.waiting:
                     self._acknowledge(name, source, source.stop)
 
-    def _try(self, name: str, source: _Source, piece: FilePiece) -> None:
+    def _try(self, name: str, source: _Source, piece: "FilePiece") -> None:
         """Store a piece unless its worker has been stopped. An error stops this worker only."""
         if source.stop is not None:
             return
@@ -117,7 +122,7 @@ class TurnReceiver:
             source.stop, source.gathered = rundir.reason(error), bytearray()
             logger.error("turn records of worker %s cannot be received: %s", name, source.stop)
 
-    def _take(self, name: str, source: _Source, piece: FilePiece) -> None:
+    def _take(self, name: str, source: _Source, piece: "FilePiece") -> None:
         if not source.parts.expects(piece):
             return
         self.advanced_ns = now_ns()
@@ -140,7 +145,7 @@ class TurnReceiver:
         elif last:
             source.failures += 1
             if source.failures >= 3:
-                raise PieceError(f"part {piece.part} arrived damaged {source.failures} times")
+                raise UsageError(f"part {piece.part} arrived damaged {source.failures} times")
 
     def _acknowledge(self, name: str, source: _Source, stop: str | None) -> None:
         data = {"run_id": self._run_id, "part": source.parts.part, "offset": source.parts.offset, "stop": stop}
