@@ -109,7 +109,7 @@ def engines(metric: str, series: Sequence[Labels]) -> tuple[dict[str, str], ...]
         whole = [_part_of(metric, tuple(labels.items())) for labels in of_parts]
         shared = frozenset.intersection(*whole)
         found = {(part - shared) | ({label} if label else set()) for part, label in zip(whole, named, strict=True)}
-    ordered = sorted(sorted(part, key=lambda label: label[0] not in ENGINE_LABELS) for part in found)
+    ordered = sorted(sorted(part, key=lambda label: (label[0] not in ENGINE_LABELS, label)) for part in found)
     return tuple(map(dict, sorted(ordered, key=lambda part: [(len(value), value) for _name, value in part]))) or ({},)
 
 

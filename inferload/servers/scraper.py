@@ -98,6 +98,10 @@ def readings(samples: Sequence[Sample]) -> dict[str, float]:
     """
     found: dict[str, list[Sample]] = {}
     sizes: dict[str, list[float]] = {}
+
+    def engines_of(metric: str) -> tuple[dict[str, str], ...]:
+        return parts.engines(metric, [sample.labels for sample in found.get(metric, ())])
+
     for sample in _translated(samples):
         found.setdefault(sample.metric, []).append(sample)
         if sample.metric == names.CACHE_CONFIG:
@@ -105,16 +109,17 @@ def readings(samples: Sequence[Sample]) -> dict[str, float]:
                 if name in _CACHE_SIZES and _NUMBER.fullmatch(text):
                     sizes.setdefault(name, []).append(float(text))
     values = {name: min(each) for name, each in sizes.items()}
+    engines = [engine for engine in max(map(engines_of, (names.RUNNING, names.WAITING)), key=len) if engine]
     for reading in READINGS:
         of = [sample for sample in found.get(reading.metric, ()) if reading.label in (None, *sample.labels)]
         if of:
             values[reading.name] = _read(reading, of)
-        for sample in of if reading.metric in _QUEUES else ():
-            engine = next((value for name, value in sample.labels if name in parts.ENGINE_LABELS), "")
-            if not parts.is_total(engine):
-                values[f"{reading.name}@{engine}"] = sample.value
-    if usage := found.get(names.KV_CACHE_USAGE):
-        values["engines"] = len(parts.engines(names.KV_CACHE_USAGE, [sample.labels for sample in usage]))
+        for engine in engines if reading.metric in _QUEUES else ():
+            own = [sample for sample in of if set(engine.items()).issubset(sample.labels)]
+            if own:
+                values[f"{reading.name}@{' '.join(engine.values())}"] = _read(reading, own)
+    if names.KV_CACHE_USAGE in found:
+        values["engines"] = len(engines_of(names.KV_CACHE_USAGE))
     kind = kind_of({sample.metric for sample in samples})
     if kind is not None and kind.in_front:
         values[names.IN_FRONT] = 1.0

@@ -114,6 +114,21 @@ def test_a_gauge_is_the_sum_over_its_parts(layout: Layout, data: st.DataObject) 
 
 
 @given(layouts(), st.data())
+def test_the_live_queue_of_each_engine_is_that_of_the_summary(layout: Layout, data: st.DataObject) -> None:
+    random = data.draw(st.randoms(use_true_random=False))
+    values = data.draw(st.lists(st.integers(0, 9), min_size=len(layout.parts), max_size=len(layout.parts)))
+    lines = []
+    for metric in (names.KV_CACHE_USAGE, names.RUNNING):
+        lines += rows(metric, layout.series([float(value) for value in values], random, behind=False))
+    entry, live = block([lines, lines]), readings(parse(page(lines)))
+    engines = {engine["engine"]: engine["requests_running"]["max"] for engine in entry["engines"]}
+    assert len(engines) == len(entry["engines"])
+    found = {name.partition("@")[2]: value for name, value in live.items() if "@" in name}
+    assert found == {name: value for name, value in engines.items() if name is not None}
+    assert not found or layout.totals or sum(found.values()) == live[names.RUNNING]
+
+
+@given(layouts(), st.data())
 def test_counters_and_histograms_grow_by_the_sum_over_their_parts(layout: Layout, data: st.DataObject) -> None:
     random = data.draw(st.randoms(use_true_random=False))
     width = len(layout.parts)
