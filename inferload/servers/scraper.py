@@ -141,8 +141,21 @@ _CACHE_SIZES = ("kv_cache_size_tokens", "kv_cache_max_concurrency", "block_size"
 
 
 def line_of(scrape: Scrape) -> str:
-    """Return the line for the parent process; values that JSON cannot represent (NaN) are omitted."""
-    gauges = {} if scrape.replicas > 1 else readings(scrape.samples)
+    """Return the line for the parent process; values that JSON cannot represent (NaN) are omitted.
+
+    The queues of the engines are omitted if the line with them would not fit into the pipe at once: it would be dropped.
+    """
+    every = {} if scrape.replicas > 1 else readings(scrape.samples)
+    gauges = {name: value for name, value in every.items() if abs(value) < float("inf")}
+    line = _line(scrape, gauges)
+    return line if _fits(line) else _line(scrape, {name: value for name, value in gauges.items() if "@" not in name})
+
+
+def _fits(line: str) -> bool:
+    return len(line.encode()) < select.PIPE_BUF  # with its end
+
+
+def _line(scrape: Scrape, gauges: dict[str, float]) -> str:
     document: dict[str, object] = {
         "wall_ns": scrape.wall_ns,
         "at_ns": scrape.at_ns,
@@ -150,7 +163,7 @@ def line_of(scrape: Scrape) -> str:
         "up": scrape.error is None,
         "skipped": scrape.skipped,
         "replicas": scrape.replicas,
-        "gauges": {name: value for name, value in gauges.items() if abs(value) < float("inf")},
+        "gauges": gauges,
     }
     if scrape.error is not None:
         document["error"] = scrape.error
@@ -215,10 +228,9 @@ class ScrapeBuffer(Struct):
 
 def _send_line(line: str) -> None:
     """Write a line to the parent unless the pipe is full: a stalled parent must not delay the scrapes."""
-    data = line.encode() + b"\n"
     try:
-        if len(data) <= select.PIPE_BUF and select.select([], [1], [], 0)[1]:
-            os.write(1, data)
+        if _fits(line) and select.select([], [1], [], 0)[1]:
+            os.write(1, line.encode() + b"\n")
     except OSError:
         pass  # the parent has ended, which closes stdin, too, and ends the scraper
 

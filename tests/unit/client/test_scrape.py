@@ -6,6 +6,7 @@ import itertools
 import json
 import os
 import re
+import select
 import signal
 import socket
 import ssl
@@ -37,6 +38,7 @@ from inferload.cli.scrape import ScrapeProgress, _duration_s, _interval_s
 from inferload.client.client import Credentials
 from inferload.figures import metric_names as names
 from inferload.figures.metric_names import SCRAPE_DURATION
+from inferload.figures.server_figures import READINGS
 from inferload.run.master.lifecycle.scraper_process import Scraping
 from inferload.run.process.settings import ProcessSettings
 from inferload.servers import scrapes_file
@@ -314,6 +316,19 @@ def test_the_size_of_the_cache_is_that_of_the_smallest_engine() -> None:
 def test_nan_values_are_left_out_of_the_line() -> None:
     scrape = Scrape(1, "t", 2, 0, [Sample("vllm:kv_cache_usage_perc", (), float("nan"))])
     assert json.loads(line_of(scrape))["gauges"] == {"engines": 1}
+
+
+@pytest.mark.parametrize("engines", [1, 16, 400])
+def test_the_line_of_a_page_with_many_engines_fits_into_the_pipe(engines: int) -> None:
+    metrics = [reading.metric for reading in READINGS]
+    reasons = [f'{names.WAITING_BY_REASON}{{engine="%s",reason="{reason}"}}' for reason in ("capacity", "deferred")]
+    series = [*(f'{metric}{{engine="%s"}}' for metric in metrics if metric.startswith("vllm:")), *reasons]
+    page = "".join(f"{each % engine} 12345.678\n" for engine in range(engines) for each in series)
+    line = line_of(Scrape(1, "http://server:8000", 2, 0, parse(page)))
+    assert len(line.encode()) < select.PIPE_BUF
+    gauges = json.loads(line)["gauges"]
+    assert gauges[names.RUNNING] == pytest.approx(engines * 12345.678)
+    assert (f"{names.RUNNING}@0" in gauges) == (engines == 1)
 
 
 def scrapes_at(*walls: int) -> scrapes_file.ScrapeColumns:
