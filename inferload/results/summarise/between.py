@@ -38,9 +38,8 @@ def between(run: Counts, turns: Turns | None, servers: Mapping[str, ServerSeries
     held_ms, gap_ms = _held(ends[:, 0], ends[:, 1])
     of_gaps = Between(held_ms=held_ms, gap_ms=gap_ms, turns=tally.ended)
     engines = [server for server in servers.values() if {names.RUNNING, names.WAITING} <= {*server.metrics}]
-    one_kind = (
-        len({server.page and server.page.key for server in engines}) == 1
-    )  # others, such as routers, count the same requests
+    # Pages of another kind, such as those of routers, count the same requests again.
+    one_kind = len({server.page and server.page.key for server in engines}) == 1
     if not run.course.windows or not one_kind or any(server.replicas > 1 for server in servers.values()):
         return of_gaps
     idle = [_in_flight(server) == 0 for server in engines]
@@ -51,7 +50,7 @@ def between(run: Counts, turns: Turns | None, servers: Mapping[str, ServerSeries
         last_ns = int(closed_ns.max(initial=last_ns))
         status = table["status"].fill_null(0).to_numpy()
         failed = table["failure"].is_valid().to_numpy() & ((status == 429) | (status >= 500))
-        refused += sum(all(map(partial(_idle_at, at_ns), engines, idle)) for at_ns in closed_ns[failed])
+        refused += int(np.all([*map(partial(_idle_at, closed_ns[failed]), engines, idle)], axis=0).sum())
     spans = [_span(server, is_idle, first_ns, last_ns) for server, is_idle in zip(engines, idle, strict=True)]
     known = [span for span in spans if span is not None and not tally.whole]
     counted = _counts(known, tally, run.totals.others.sent, refused) if len(known) == len(spans) else {}
@@ -127,10 +126,11 @@ def _in_flight(server: ServerSeries) -> Floats:
     return np.asarray(np.sum([part for part in parts if part is not None], axis=0))
 
 
-def _idle_at(at_ns: int, server: ServerSeries, idle: np.ndarray) -> bool:
-    """Return True if a server was idle at the scrapes before and after an instant."""
-    after = int(np.searchsorted(server.wall_ns, at_ns))
-    return 0 < after < len(idle) and bool(idle[after - 1] and idle[after])
+def _idle_at(at_ns: np.ndarray, server: ServerSeries, idle: np.ndarray) -> np.ndarray:
+    """Return for each instant whether a server was idle at the scrapes before and after it."""
+    after = np.searchsorted(server.wall_ns, at_ns)
+    padded = np.concatenate([[False], idle, [False]])  # outside of the scrapes it is not known
+    return np.asarray(padded[after] & padded[after + 1])
 
 
 def _grown(spans: Sequence[_Span], metric: str, **labels: str) -> int | None:
