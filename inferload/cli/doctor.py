@@ -28,8 +28,8 @@ def register(commands: Any) -> None:
     """Add the sub-command."""
     parser = commands.add_parser(
         "doctor",
-        description="Check this machine and, with --host, a server, which gets a turn of 32 tokens and some two dozen of eight; "
-        "with --direct also what is in front of it.",
+        description="Check this machine and, with --host, a server: it gets a turn of 32 tokens and some two dozen of eight. "
+        "With --direct, also check the proxy, gateway or router in front of it.",
         epilog="Exit code: 0 no check fails, 2 a check fails. Example: inferload doctor --host http://server:8000",
     )
     parser.add_argument("--host", metavar="URL", help="the server, as http://server:8000")
@@ -51,7 +51,7 @@ def register(commands: Any) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Run and print the checks; return the exit code."""
     if arguments.direct and not arguments.host:
-        raise UsageError("--direct needs the address of what is in front with --host")
+        raise UsageError("--direct needs --host with the address of the proxy, gateway or router")
     settings = None if arguments.host is None else _settings(arguments)
     pages = metrics_targets.of_option([arguments.metrics_url] if arguments.metrics_url else [])
     parts = {"machine": results(MACHINE, MachineEvidence())}
@@ -84,9 +84,9 @@ def _settings(arguments: argparse.Namespace) -> ClientSettings:
 def _of_server(
     settings: ClientSettings, model: str | None, pages: Sequence[str], direct: ClientSettings | None
 ) -> dict[str, list[CheckResult]]:
-    """Return the checks of a server, and of what is between with `direct`, with secrets redacted. No pages: the default one.
+    """Return the checks of a server, with secrets redacted; without `pages`, of its default metrics page.
 
-    If the server does not answer, that check alone.
+    With `direct`, the checks of the proxy or gateway are added. If the server does not answer, that is the only check.
     """
     found: dict[str, list[CheckResult]] = {}
     try:

@@ -1,8 +1,8 @@
-"""The first request of a run, before its load: how the server takes it decides whether and how the run can be sent.
+"""The first request of a run, before its load: the answer decides whether and in what form the run's requests can be sent.
 
-It has a body of the run with as few tokens of answer as the server takes. It finds out the path of the API, and the key of the
-limit of an answer. Only a refusal ends a run: a server that is busy, or that answers in an unexpected form, is left to the run's
-own figures. A second turn, with a history, ends it only if the refusal names the history.
+It has a body of the run, with the lowest limit of the answer that the server accepts. It determines the path of the API, and the
+field that limits an answer. Only a refusal ends a run: if the server is busy, or answers in an unexpected form, the run starts and
+its own figures show this. A second turn, with a history, ends the run only if the refusal names the history.
 """
 
 import logging
@@ -67,7 +67,7 @@ class SentTurns:
     input_tokens: int = 0
     output_tokens: int = 0
     finish_reasons: bool = False  # one of the answers had a finish reason
-    gateway: str = ""  # what is between, as the headers of the answers name it
+    gateway: str = ""  # proxy, gateway or router, from the headers of the answers
 
     def add(self, record: TurnRecord, headers: Mapping[str, str]) -> None:
         """Add the record of a request, and the headers of its answer."""
@@ -123,18 +123,18 @@ class FirstTurn:
 
 @dataclass(frozen=True, slots=True)
 class Proof:
-    """How a server takes the requests of a run. `warning`: why it did not answer the first one, "" if it did."""
+    """Form in which a server accepts the requests of a run. `warning`: why it did not answer the first one, "" if it did."""
 
     target: Target
-    key: str  # of the limit of an answer
-    limit: int | None  # fewest tokens that it takes, of those tried; None: the run's limit
+    key: str  # field that limits the length of an answer
+    limit: int | None  # lowest accepted limit in tokens, of those tried; None: the run's limit
     warning: str = ""
     answer: TurnResult | None = None  # None: it did not answer
     turn: FirstTurn | None = None  # as answered
 
 
 def prove(settings: ClientSettings, turn: FirstTurn, sent: SentTurns) -> Proof:
-    """Send the first request until the server answers it, and return how it takes it.
+    """Send the first request until the server answers it, and return the form that it accepts.
 
     Raise RefusedError if the server refuses the request, and another UsageError if it cannot take any.
     """

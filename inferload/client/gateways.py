@@ -1,9 +1,9 @@
-"""Gateways, proxies and routers by the headers of their answers: a row each. Many name themselves in none."""
+"""Names of gateways, proxies and routers, from the headers of answers. Many send no header that identifies them."""
 
 import re
 from collections.abc import Mapping
 
-# Name, header (a prefix if it ends in -) and a pattern within its value; `%` stands for a version.
+# Name, header (a prefix if it ends in -) and a pattern to search for in its value; `%` stands for an optional version.
 _NAMED_BY = (
     ("nginx", "server", "^nginx%"),
     ("OpenResty", "server", "^openresty%"),
@@ -28,7 +28,7 @@ _NAMED_BY = (
     ("One API", "x-oneapi-", ""),
     ("vllm-router", "x-vllm-router-", ""),
     ("sglang-router", "x-smg-", ""),
-    ("a router of SGLang or vLLM", "x-request-id", "^req-[a-z0-9]{24}$"),  # as both number requests
+    ("a router of SGLang or vLLM", "x-request-id", "^req-[a-z0-9]{24}$"),  # both generate request IDs of this form
     ("Inference Gateway", "x-gateway-destination-endpoint-", ""),
     ("Cloudflare", "cf-ray", ""),
     ("Fastly", "x-served-by", "^cache-"),
@@ -44,7 +44,7 @@ _VIA = re.compile(r"(?:^|,)\s*(?:[\w.]+/)?[\d.]+\s+([^\s,;()]+)")
 
 
 def named(headers: Mapping[str, str]) -> str:
-    """Return what is between by the headers of an answer (names in lower case), with versions; "" if nothing is named."""
+    """Return the gateways that the headers of an answer identify, with versions; "" for none. Header names are in lower case."""
     found: dict[str, str] = {}
     for name, header, pattern in _NAMED_BY:
         for other, value in headers.items():

@@ -43,7 +43,7 @@ class ModelList:
     models: tuple[ListedModel, ...] = ()
     problem: str = ""
     remedy: str = ""
-    gateway: str = ""  # that the headers of the page name
+    gateway: str = ""  # from the headers of the page
 
     @property
     def names(self) -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""A server asked directly and through what is in front of it: the same turns, and what differs."""
+"""Comparison of a server reached directly and through a proxy, gateway or router, with the same turns."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -13,18 +13,25 @@ from inferload.campaign.machine.server_evidence import SDK_HEADERS, ServerEviden
 from inferload.client.refusals import text_of
 from inferload.results.statistics.distributions import t_quantile
 
-_PAIRS = 10  # of short turns, in turn to each
+_PAIRS = 10  # of short turns, one through and one direct
 _TOKENS = 4
-_OWN = {"date", "content-length", "connection", "keep-alive", "x-request-id"}  # headers that differ by themselves
+_OWN = {
+    "date",
+    "content-length",
+    "connection",
+    "keep-alive",
+    "x-request-id",
+}  # headers that differ between any two answers
 _COUNTS = {"input_tokens": "prompt", "output_tokens": "output", "cached_tokens": "cached"}
 
 
 @dataclass(frozen=True, slots=True)
 class BothWays:
-    """Both ways to a server; pairs are (through, direct).
+    """Readings of both ways to a server. Pairs are (through, direct).
 
-    `added_ms`: by measure, of each pair of turns: through - direct. `refusals`: status and text of the answer to a value of the
-    wrong type; `packed`: content encoding for an SDK; `keeps_id`: the X-Request-Id of a request is in its answer.
+    `added_ms`: for each measure, the difference through - direct of each pair of turns. `refusals`: status and text of the answer
+    to a value of the wrong type. `packed`: content encoding of answers to an SDK. `keeps_id`: whether the X-Request-Id of a
+    request is in its answer.
     """
 
     through: ServerEvidence
@@ -36,7 +43,7 @@ class BothWays:
 
 
 def gather(through: ServerEvidence, direct: ServerEvidence) -> BothWays:
-    """Send pairs of turns to a server on both ways, one at a time, and a bad request on each."""
+    """Send pairs of turns, one turn at a time, and one invalid request each way."""
     added: dict[str, list[float]] = {"TTFT": [], "E2E": []}
     for _ in range(_PAIRS):
         records = [send(way.settings, COUNTING, {way.limit_key: _TOKENS}).record for way in (through, direct)]
@@ -78,13 +85,16 @@ def _arrivals(both: BothWays) -> str:
 
 
 def joined(both: BothWays) -> bool:
-    """Return True if events were joined on the way: as one event, or in one arrival."""
+    """Return True if the proxy or gateway joined events: into one event, or in one arrival."""
     through, direct = both.through.stream, both.direct.stream
     return (through.held and not direct.held) or 4 * through.events < 3 * direct.events
 
 
 def _usage(both: BothWays) -> list[str]:
-    """Return the differences of two answers to one prompt. Cached tokens depend on the order: only whether there are some."""
+    """Return the differences between two answers to one prompt.
+
+    Cached tokens depend on the order of the turns, so only whether they are reported is compared.
+    """
     records = [both.through.plain, both.direct.plain]
     ended_alike = len({record and record.finish_reason for record in records}) == 1
     found = []
@@ -97,14 +107,14 @@ def _usage(both: BothWays) -> list[str]:
 
 
 def lost_fields(both: BothWays) -> list[str]:
-    """Return the fields that work directly and not through what is between."""
+    """Return the fields that have an effect directly, but not through the proxy or gateway."""
     found = []
     for what, direct in both.direct.effects.items():
         through = both.through.effects.get(what)
         if through is not None and direct.state == "seen" and through.state != "seen":
             found.append(f"{what} ({through})")
         elif through is not None and direct.read and through.read is False:
-            found.append(f"{what} (a wrong type is refused directly, taken through)")
+            found.append(f"{what} (a wrong type is refused directly, but accepted through the gateway)")
     return found
 
 
@@ -116,17 +126,17 @@ def _headers(both: BothWays) -> str:
 
 BOTH_WAYS: tuple[Check[BothWays], ...] = (
     Check("time added", _time),
-    Check("events", _arrivals, "TTFT and ITL are those of the way: see docs/how-to/gateways.md", joined),
+    Check("events", _arrivals, "TTFT and ITL are those of the proxy or gateway: see docs/how-to/gateways.md", joined),
     Check(
         "usage",
         lambda both: "; ".join(_usage(both)) or "the same",
-        "token counts, and TPOT, are those of what is between",
+        "token counts and TPOT are those of the proxy or gateway",
         _usage,
     ),
     Check(
         "fields",
         lambda both: "; ".join(lost_fields(both)) or "the same effects",
-        "the way drops or changes these fields: the load is another than planned",
+        "the proxy or gateway drops or changes these fields: the load differs from the planned one",
         lost_fields,
     ),
     Check("headers", _headers),
@@ -135,13 +145,13 @@ BOTH_WAYS: tuple[Check[BothWays], ...] = (
         lambda both: (
             ("does not reach the server", "reaches the server")[both.keeps_id[0]] if both.keeps_id[1] else None
         ),
-        "headers of requests are changed on the way; session headers may be too",
+        "the proxy or gateway changes request headers, and possibly session headers too",
         lambda both: not both.keeps_id[0],
     ),
     Check(
         "errors",
         lambda both: "{} (direct: {})".format(*both.refusals),
-        "the way answers for the server: the direct address tells causes of failures apart",
+        "the proxy or gateway answers in place of the server: use the direct address to find the causes of failures",
         lambda both: both.refusals[0][:3] != both.refusals[1][:3],
     ),
     Check("compression", lambda both: "{} for clients that accept it (direct: {})".format(*both.packed)),

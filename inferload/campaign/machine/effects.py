@@ -1,7 +1,7 @@
-"""Fields of a request, each judged by its effect: what answers with it have, and answers without it have not.
+"""Judges each request field by its effect: how answers with the field differ from answers without it.
 
-A server can take a field and ignore it, and what is between can drop it: status 200 shows neither. A field without a visible
-effect is sent once more with a value of the wrong type, which a server that reads the field refuses.
+A server can accept a field and ignore it, and a proxy or gateway can drop it: status 200 shows neither. If the effect cannot be
+determined, the field is sent again with a value of the wrong type. A server that reads the field refuses this value.
 """
 
 import json
@@ -19,8 +19,8 @@ from inferload.turns.record import Failure
 
 State = Literal["seen", "none", "refused", "unknown"]
 
-ANSWER_TOKENS = 8  # of which a server with a slow model sends some two dozen
-_WRONG: dict[str, Any] = {}  # neither a number, nor a text, a list, a flag
+ANSWER_TOKENS = 8  # short: the checks need some two dozen answers, also of slow models
+_WRONG: dict[str, Any] = {}  # valid neither as a number nor as a string, list or Boolean
 # Long enough to fill blocks of a prefix cache: some servers report cached tokens only if there are some.
 COUNTING = "Count slowly from one to one hundred, and say each number as a word. " * 12
 _SHORT = "Answer with the single word yes."
@@ -29,14 +29,18 @@ _SHOWN = 120
 _BEGIN = {"seen": "", "none": "no effect seen: ", "refused": "refused: ", "unknown": "not known: "}
 _READ = {
     True: "; a value of the wrong type is refused, so it is read",
-    False: "; a value of the wrong type is taken too, so it may not be read",
+    False: "; a value of the wrong type is accepted too, so it may be ignored",
     None: "",
 }
 
 
 @dataclass(frozen=True, slots=True)
 class Effect:
-    """What was seen of a field. `unknown`: `text` says why. `read`: a value of the wrong type is refused; None: not tried."""
+    """Observed effect of a field.
+
+    `text`: the observation; for the state `unknown`, the reason. `read`: whether the server refuses a value of the wrong type;
+    None if this was not determined.
+    """
 
     state: State
     text: str
@@ -47,18 +51,19 @@ class Effect:
 
 
 class _NotSeen(Exception):
-    """The effect of a field was not seen: state and text."""
+    """The effect of a field was not observed. The arguments are the state and the text of its `Effect`."""
 
 
 def answered(result: TurnResult) -> bool:
-    """Return True for a complete answer; one of two special tokens is complete and has no text."""
+    """Return True for a complete answer. It can have no text, if all its tokens are special ones."""
     return result.record.failure in (None, Failure.EMPTY)
 
 
 class Asks:
-    """Answers of a server to questions, each sent once. `send`: prompt, limit in tokens and fields of the body to result.
+    """Answers of a server, cached so that each request is sent once.
 
-    A field None is left out. `key`: of the limit; `least`: fewest tokens that the server takes as one.
+    `send` takes a prompt, a limit in tokens and fields of the body, of which those that are None are left out. `key`: name of the
+    field of the limit. `least`: lowest limit that the server accepts, in tokens.
     """
 
     def __init__(self, send: Callable[[str, int, Mapping[str, Any]], TurnResult], key: str, least: int) -> None:
@@ -66,14 +71,14 @@ class Asks:
         self._known: dict[str, TurnResult] = {}
 
     def __call__(self, prompt: str, number: int = 0, /, **fields: Any) -> TurnResult:
-        """Return the answer `number` to a prompt with these fields."""
+        """Return an answer to a prompt with these fields. Another `number` stands for another answer to the same request."""
         name = repr((prompt, number, sorted(fields.items())))
         if name not in self._known:
             self._known[name] = self._send(prompt, self.limit, fields)
         return self._known[name]
 
     def whole(self, prompt: str, number: int = 0, /, **fields: Any) -> TurnResult:
-        """Return the same if the answer is complete; raise _NotSeen if not."""
+        """Return the answer, as a call does. Raise _NotSeen if it is not complete."""
         result = self(prompt, number, **fields)
         if result.record.cancelled:
             raise _NotSeen("unknown", "an answer did not end")
@@ -109,7 +114,7 @@ def _lengthens(ask: Asks, **field: Any) -> str:
 
 
 def _limits(ask: Asks, key: str) -> str:
-    """An answer with many tokens ends at its limit. A stream beyond it was cancelled."""
+    """A long answer ends at its limit. A stream beyond the limit counts even if it was cancelled."""
     fields = {} if key == ask.key else {ask.key: None, key: ask.limit}
     if (tokens := _tokens(ask(COUNTING, 0, **fields))) > ask.limit:
         raise _NotSeen("none", f"at least {tokens} tokens for a limit of {ask.limit}")
@@ -120,7 +125,7 @@ def _limits(ask: Asks, key: str) -> str:
 
 def _stops(ask: Asks) -> str:
     first, again = (_words(ask(_VARIED, number, temperature=0)) for number in range(2))
-    # The part that comes last for the first time: texts of some models repeat themselves.
+    # The part whose first occurrence is the latest one: some models repeat themselves.
     part = max((first[at:][:6] for at in range(len(first) // 2 + 1)), key=first.find)
     before = first[: first.find(part)]
     stopped = _words(ask.whole(_VARIED, 0, temperature=0, stop=[part or "."]))
@@ -132,7 +137,7 @@ def _stops(ask: Asks) -> str:
 
 
 def _repeats(ask: Asks, **fields: Any) -> None:
-    """Raise _NotSeen if two answers differ. Some servers are not deterministic: what is said is what was seen."""
+    """Raise _NotSeen if two answers differ. The text reports only this, because some servers are not deterministic."""
     if len({_words(ask.whole(_VARIED, number, **fields)) for number in range(2)}) > 1:
         raise _NotSeen("none", "two answers with it differ")
 
@@ -146,7 +151,7 @@ def _seeds(ask: Asks) -> str:
 
 
 def _is_greedy(ask: Asks) -> str:
-    """A seed has no part in this: a server may take one of the two fields."""
+    """Answers at temperature 0 are equal. No seed is sent: a server may support only one of the two fields."""
     _repeats(ask, temperature=0)
     if len({_words(ask(_VARIED, number, temperature=1)) for number in range(2)}) < 2:
         raise _NotSeen("unknown", "answers at temperature 1 are equal too")
@@ -154,7 +159,10 @@ def _is_greedy(ask: Asks) -> str:
 
 
 def _salts(ask: Asks) -> str:
-    """The same prompt is cached without a salt, before and after one with a new salt: it is, on whichever server it is."""
+    """A prompt that is cached without a salt, before and after, is not cached with a new one.
+
+    Both neighbours must be cached, because a router can send each request to another server.
+    """
     turns = ask(COUNTING, 2), ask.whole(COUNTING, cache_salt=token_hex(8)), ask(COUNTING, 3)
     before, salted, after = (turn.record.cached_tokens for turn in turns)
     if salted:
@@ -171,7 +179,7 @@ def _waits(ask: Asks) -> str:
     raise _NotSeen("unknown", "it orders requests that wait")
 
 
-# What the effect of each field is told from: returns what was seen, or raises _NotSeen.
+# The check of each field: it returns the observed effect, or raises _NotSeen.
 FIELDS: Mapping[str, Callable[[Asks], str]] = {
     "max_tokens": lambda ask: _limits(ask, "max_tokens"),
     "max_completion_tokens": lambda ask: _limits(ask, "max_completion_tokens"),
@@ -186,7 +194,7 @@ FIELDS: Mapping[str, Callable[[Asks], str]] = {
 
 
 def effect_of(name: str, ask: Asks) -> Effect:
-    """Send the turns that the effect of a field is told from."""
+    """Send the turns that the check of a field needs, and return the observed effect."""
     try:
         return Effect("seen", FIELDS[name](ask))
     except _NotSeen as not_seen:
@@ -199,7 +207,7 @@ def effect_of(name: str, ask: Asks) -> Effect:
 
 
 def of_stream(stream: Fetched | None, judge: Callable[[list[dict[str, Any]]], Effect]) -> Effect:
-    """Return what the events with choices of a stream show. None: there was no answer."""
+    """Judge the events of a stream that have choices. `stream`: None if there was no answer."""
     if stream is None or stream.status != 200:
         status, text = (0, "no answer") if stream is None else (stream.status, stream.status_text[:_SHOWN])
         return Effect("refused" if status in (400, 422) else "unknown", text)
@@ -212,16 +220,16 @@ def of_stream(stream: Fetched | None, judge: Callable[[list[dict[str, Any]]], Ef
 
 
 def running_usage(events: list[dict[str, Any]]) -> Effect:
-    """Return whether events with output have a count of tokens that grows with it."""
+    """Judge whether the token count in the events grows with the output."""
     usages = [event.get("usage") for event in events]
     counts = {usage.get("completion_tokens") for usage in usages if isinstance(usage, dict)}
     if len([count for count in counts if isinstance(count, int)]) > 1:
         return Effect("seen", "in every event, if requested")
-    return Effect("none", "no event with output has a count that grows")
+    return Effect("none", "no event with output has a growing count")
 
 
 def logprobs(events: list[dict[str, Any]]) -> Effect:
-    """Return whether a choice of an event has log probabilities."""
+    """Judge whether any choice in the events has log probabilities."""
     choices = [choice for event in events for choice in event["choices"] if isinstance(choice, dict)]
     if any(choice.get("logprobs") for choice in choices):
         return Effect("seen", "in the events, if requested")

@@ -44,13 +44,13 @@ _STREAMS = 3  # a proxy holds each of them, a busy machine only some
 _ENOUGH_TOKENS = 16  # limit of an answer that every model takes
 USUAL_LIMIT = "max_tokens"
 _LONGEST_S = 30.0  # of a short turn; a server that ignores its limit does not end it
-# As the clients of most programs ask: some proxies compress, and hold, the streams of these.
+# Headers that most SDKs send. Some proxies compress, and so hold, the streams of such clients only.
 SDK_HEADERS = (("Accept", "application/json"), ("Accept-Encoding", "gzip, deflate"))
 
 
 @dataclass(frozen=True, slots=True)
 class StreamLook:
-    """Output events of one stream, the mean gap between them, and the number that arrives together; None without a gap."""
+    """Number of output events of one stream, mean gap, and mean number that arrive together (both None without a gap)."""
 
     events: int = 0
     mean_gap_ms: float | None = None
@@ -58,7 +58,7 @@ class StreamLook:
 
     @classmethod
     def of(cls, record: TurnRecord) -> "StreamLook":
-        """Return the look at the stream of a turn."""
+        """Return these figures for the stream of a turn."""
         gaps = Sketch()
         gaps.add_many(ITL.of(record))
         return cls(len(record.event_ns or ()), gaps.mean, events_per_arrival(1, gaps))
@@ -73,8 +73,8 @@ class StreamLook:
 class ServerEvidence:
     """Readings of a server that answers.
 
-    `refused`: problem and remedy if there was no streamed answer, and then no stream and no effects. `effects`: of the fields of
-    a request and of what answers report, by the subject of the check. `as_sdk`: the stream for headers of an SDK.
+    `refused`: problem and remedy if there was no streamed answer; `stream` and `effects` are empty then. `effects`: those of
+    request fields and of what answers report, by the name of the check. `as_sdk`: a stream requested with the headers of an SDK.
     """
 
     settings: ClientSettings  # with the target and the model as found
@@ -83,7 +83,7 @@ class ServerEvidence:
     reader: SocketReader | None  # of the sockets, where it is not that of the machine
     refused: tuple[str, str] | None = None
     texts: tuple[str, ...] = ()  # endpoints without streams that answer instead
-    limit_key: str = USUAL_LIMIT  # of an answer
+    limit_key: str = USUAL_LIMIT  # field that limits the length of an answer
     stream: StreamLook = StreamLook()
     as_sdk: StreamLook = StreamLook()
     effects: Mapping[str, Effect] = field(default_factory=dict)
@@ -103,7 +103,7 @@ class ServerEvidence:
 
     @property
     def gateway(self) -> str:
-        """What is between, as the headers name it; "" if they do not."""
+        """Name of the proxy, gateway or router, from the headers of answers; "" if they name none."""
         return gateways.named(self.headers) or self.facts.sent.gateway
 
 
@@ -127,7 +127,7 @@ def gather(settings: ClientSettings, model: str | None) -> ServerEvidence:
 
 
 def _with_turns(evidence: ServerEvidence, least: int) -> ServerEvidence:
-    """Send a plain streamed turn, then those that show effects of fields: with a limit of at least `least` tokens."""
+    """Send a plain streamed turn, then those that show the effects of fields, each with a limit of at least `least` tokens."""
     settings, key = evidence.settings, evidence.limit_key
     limit = {key: max(_STREAMED_TOKENS, least)}
     plain = send(settings, COUNTING, limit)
@@ -164,7 +164,7 @@ def _with_turns(evidence: ServerEvidence, least: int) -> ServerEvidence:
 def _least_held(
     settings: ClientSettings, limit: Mapping[str, Any], headers: Sequence[tuple[str, str]], *sent: TurnResult
 ) -> StreamLook:
-    """Return the look at the stream that was held least: one that is held is repeated."""
+    """Return the figures of the stream that was held least. A held stream is repeated, up to `_STREAMS` streams in all."""
 
     def looks() -> Iterator[StreamLook]:
         for number in range(_STREAMS):
@@ -183,7 +183,7 @@ _RUNNING = {"include_usage": True, "continuous_usage_stats": True}
 
 
 def raw(settings: ClientSettings, fields: Mapping[str, Any]) -> Fetched | None:
-    """Return the whole answer to a streamed request as it is; None without one."""
+    """Send a streamed request and return the answer unparsed; None if there was none."""
     path = settings.target.path_to(ENDPOINTS[settings.endpoint])
     try:
         return Fetcher(settings).post(path, _document(settings.model, COUNTING, fields))

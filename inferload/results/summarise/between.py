@@ -1,4 +1,4 @@
-"""What stands between client and servers: counts of both over the whole run, and gaps of turns that show a hold."""
+"""Evidence of proxies, gateways and routers: counts of client and servers over the whole run, and gaps that show held events."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
@@ -17,8 +17,8 @@ from inferload.servers.series import ServerSeries
 from inferload.turns.sketch import Floats
 from inferload.turns.tally import Tally
 
-_GAPS, _TURNS, _MOST_TURNS = 5, 10, 5_000  # of a turn; that a statement needs, and that are looked at
-_ALIKE = 0.9  # of the turns: have a last gap that is shorter by at least half of the median
+_GAPS, _TURNS, _MOST_TURNS = 5, 10, 5_000  # fewest gaps of a turn; fewest and most turns that are used
+_ALIKE = 0.9  # least share of turns whose last gap is shorter by more than half of the median difference
 _DROPPED = ("abort", "error")  # reasons of requests that no server completed
 _Span = tuple[ServerSeries, int, int]  # with the indices of two scrapes
 _PATHS = tuple({f"/v1{row.path}" for row in ENDPOINTS.values()})
@@ -27,7 +27,7 @@ _STREAMS = ("failure", "event_ns", "output_tokens", "hidden_tokens", "finish_rea
 
 
 def between(run: Counts, turns: Turns | None, servers: Mapping[str, ServerSeries]) -> Between:
-    """Return the evidence of a run. Without complete records, or idle scrapes at both ends, its parts are not known."""
+    """Return the evidence of a run. Parts that need complete records, or idle scrapes at both ends, are None without them."""
     if turns is None:
         return Between()
     tally = Tally()
@@ -38,9 +38,8 @@ def between(run: Counts, turns: Turns | None, servers: Mapping[str, ServerSeries
     held_ms, gap_ms = _held(ends[:, 0], ends[:, 1])
     of_gaps = Between(held_ms=held_ms, gap_ms=gap_ms, turns=tally.ended)
     engines = [server for server in servers.values() if {names.RUNNING, names.WAITING} <= {*server.metrics}]
-    one_kind = (
-        len({server.page and server.page.key for server in engines}) == 1
-    )  # others, such as routers, count the same requests
+    # Pages of another kind, such as those of routers, count the same requests again.
+    one_kind = len({server.page and server.page.key for server in engines}) == 1
     if not run.course.windows or not one_kind or any(server.replicas > 1 for server in servers.values()):
         return of_gaps
     idle = [_in_flight(server) == 0 for server in engines]
@@ -51,7 +50,7 @@ def between(run: Counts, turns: Turns | None, servers: Mapping[str, ServerSeries
         last_ns = int(closed_ns.max(initial=last_ns))
         status = table["status"].fill_null(0).to_numpy()
         failed = table["failure"].is_valid().to_numpy() & ((status == 429) | (status >= 500))
-        refused += sum(all(map(partial(_idle_at, at_ns), engines, idle)) for at_ns in closed_ns[failed])
+        refused += int(np.all([*map(partial(_idle_at, closed_ns[failed]), engines, idle)], axis=0).sum())
     spans = [_span(server, is_idle, first_ns, last_ns) for server, is_idle in zip(engines, idle, strict=True)]
     known = [span for span in spans if span is not None and not tally.whole]
     counted = _counts(known, tally, run.totals.others.sent, refused) if len(known) == len(spans) else {}
@@ -65,7 +64,7 @@ def _span(server: ServerSeries, idle: np.ndarray, first_ns: int, last_ns: int) -
 
 
 def _gaps_ms(turns: pa.Table) -> Iterator[Floats]:
-    """Yield the gaps of each complete turn with a token in each event: an event of several tokens is not sent at its first one."""
+    """Yield the gaps of each complete turn with one token per event: several tokens in one event would show as a long gap."""
     whole = pc.and_(pc.is_null(turns["failure"]), pc.is_in(turns["finish_reason"], pa.array(["length", "stop"])))
     rows = turns.filter(pc.and_(whole, pc.is_valid(turns["output_tokens"])))
     columns = (rows[name].to_pylist() for name in ("output_tokens", "hidden_tokens"))
@@ -76,7 +75,10 @@ def _gaps_ms(turns: pa.Table) -> Iterator[Floats]:
 
 
 def _held(typical_ms: Floats, last_ms: Floats) -> tuple[float | None, float | None]:
-    """Return how much shorter the last gaps are than the typical ones of their turns, 0 if not of nearly all; and the median."""
+    """Return by how much the last gap of a turn is shorter than its median gap, and the typical gap; medians over the turns.
+
+    The first is 0 unless nearly all turns agree; both are None with too few turns.
+    """
     if len(last_ms) < _TURNS:
         return None, None
     short_ms, gap_ms = typical_ms - last_ms, float(np.median(typical_ms))
@@ -85,9 +87,10 @@ def _held(typical_ms: Floats, last_ms: Floats) -> tuple[float | None, float | No
 
 
 def _counts(spans: Sequence[_Span], tally: Tally, others: int, refused: int) -> dict[str, int | None]:
-    """Return the counts of client and servers. `others`: requests of Locust that are no turns, which servers may count.
+    """Return the counts of client and servers.
 
-    `refused`: turns refused while the servers were idle: of these, only what did not arrive is not the servers' own doing.
+    `others`: requests of Locust that are not turns, which servers may count. `refused`: turns refused while the servers were idle;
+    where the servers count all requests, those that arrived are left out, because the servers themselves refused them.
     """
     spans = [span for span in spans if not _only_prefills(span)]
     finished, generated = (_grown(spans, name) for name in (names.FINISHED, names.GENERATION_TOKENS))
@@ -96,7 +99,7 @@ def _counts(spans: Sequence[_Span], tally: Tally, others: int, refused: int) -> 
     dropped = sum(_grown(spans, names.FINISHED, finished_reason=reason) or 0 for reason in _DROPPED)
     seen = tally.failed + tally.unfinished + tally.cancelled + tally.retried  # that the servers may have dropped
     same = tally.output_tokens_from == tally.ok == tally.requests == finished and not dropped and not tally.cancelled
-    # Servers generate drafts behind a stop, too.
+    # With speculative decoding, servers also count draft tokens after a stop.
     drafts = any(names.SPEC_DRAFTS in server.metrics for server, _, _ in spans) and generated > tally.output_tokens
     ok, answered = tally.ok - tally.cancelled, _answered(spans)
     arrived = finished if answered is None else answered
@@ -123,10 +126,11 @@ def _in_flight(server: ServerSeries) -> Floats:
     return np.asarray(np.sum([part for part in parts if part is not None], axis=0))
 
 
-def _idle_at(at_ns: int, server: ServerSeries, idle: np.ndarray) -> bool:
-    """Return True if a server was idle at the scrapes before and after an instant."""
-    after = int(np.searchsorted(server.wall_ns, at_ns))
-    return 0 < after < len(idle) and bool(idle[after - 1] and idle[after])
+def _idle_at(at_ns: np.ndarray, server: ServerSeries, idle: np.ndarray) -> np.ndarray:
+    """Return for each instant whether a server was idle at the scrapes before and after it."""
+    after = np.searchsorted(server.wall_ns, at_ns)
+    padded = np.concatenate([[False], idle, [False]])  # outside of the scrapes it is not known
+    return np.asarray(padded[after] & padded[after + 1])
 
 
 def _grown(spans: Sequence[_Span], metric: str, **labels: str) -> int | None:
@@ -141,6 +145,6 @@ def _grown(spans: Sequence[_Span], metric: str, **labels: str) -> int | None:
 
 
 def _only_prefills(span: _Span) -> bool:
-    """Return True for a server that generates one token for each request, as in front of one that decodes: it counts them too."""
+    """Return True for a server that generates one token for each request: it prefills for others, which count the request too."""
     finished, generated = (_grown([span], name) for name in (names.FINISHED, names.GENERATION_TOKENS))
     return bool(finished) and finished == generated

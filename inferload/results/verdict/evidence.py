@@ -27,14 +27,12 @@ class ScrapeGap(Struct, frozen=True):
 
 
 class Between(Struct, frozen=True, kw_only=True):
-    """What stands between client and servers, by counts of both over the whole run and by gaps. None: not known."""
+    """Evidence of proxies and gateways: counts of client and servers over the whole run, and gaps. None: not known."""
 
     held_ms: float | None = None  # by which the last gap of a turn is shorter than its other ones: median of the turns
     gap_ms: float | None = None  # median gap of these turns
     sent: int | None = None  # requests of the client
-    arrived: int | None = (
-        None  # requests that the servers answered, refusals included; or finished, where only these are counted
-    )
+    arrived: int | None = None  # requests that the servers answered, refusals included; else those that they finished
     ok: int | None = None  # turns that ended well
     cut: int | None = None  # of these: turns that the servers did not complete
     output_tokens: int | None = None  # of all turns; None unless client and servers finished the same requests
@@ -282,17 +280,17 @@ def stamped_share(e: Evidence) -> float | None:
 
 
 def ratio(part: float | None, whole: float | None) -> float | None:
-    """Return a quotient; None if a part of it is not known or there is nothing to divide by."""
+    """Return part / whole; None if one of them is not known, or the whole is 0."""
     return part / whole if part is not None and whole else None
 
 
 def more_requests(e: Evidence) -> float | None:
-    """Requests that arrived at the servers and the client did not send, over those that it sent; 0 for one alone."""
+    """Requests at the servers that the client did not send / requests that it sent; 0 for a single one."""
     sent, arrived = e.between.sent, e.between.arrived
     return None if sent is None or arrived is None else ratio(0 if arrived == sent + 1 else arrived - sent, sent)
 
 
 def other_usage(e: Evidence) -> float | None:
-    """Relative difference of the output tokens of turns and servers."""
+    """Difference between the output tokens of turns and servers / those of the servers."""
     tokens, generated = e.between.output_tokens, e.between.generated_tokens
     return None if tokens is None or generated is None else ratio(abs(tokens - generated), generated)

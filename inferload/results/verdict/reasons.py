@@ -120,7 +120,7 @@ RULES: tuple[Rule, ...] = (
             f"the last gap of each turn is {number(e.between.held_ms)} ms shorter than the others ({number(e.between.gap_ms)} ms): "
             "each event was held for as long, and the last one sent at once"
         ),
-        "TTFT is longer by what the last gap lacks; E2E and the other gaps are correct, ITL is too short by the last one. "
+        "TTFT is longer by this difference; E2E and the other gaps are correct, ITL includes the last gap, which is too short. "
         "Seen with haproxy, which holds small writes for 200 ms",
         "turn off the delay on the way (haproxy: option http-no-delay; docs/how-to/gateways.md)",
         phases=("measure",),
@@ -131,11 +131,11 @@ RULES: tuple[Rule, ...] = (
         evidence.more_requests,
         0.001,
         None,
-        "requests that arrived at the servers and the client did not send / those that it sent; 0 for one alone",
+        "requests at the servers that the client did not send / requests that it sent; 0 for a single one",
         lambda e: f"{e.between.arrived} requests arrived at the servers, and the client sent {e.between.sent}",
-        "what is between repeats requests (after 429, 5xx or a timeout), or other clients used the servers: their load was higher "
-        "than planned",
-        "turn off the retries of what is between, and keep other clients away",
+        "a proxy or gateway repeats requests (after 429, 5xx or a timeout), or other clients used the servers: their load was "
+        "higher than planned",
+        "turn off the retries of the proxy or gateway, and keep other clients away",
         phases=("measure",),
         at_end=True,
     ),
@@ -144,10 +144,10 @@ RULES: tuple[Rule, ...] = (
         lambda e: evidence.ratio(e.between.cut, e.between.ok),
         0,
         None,
-        "of the turns that ended well: the servers aborted them, or they failed there",
+        "of the turns that ended well: aborted or failed at the servers",
         lambda e: (
-            f"{e.between.cut} of {e.between.ok} turns ended well, but the servers completed fewer: what is between ended cut "
-            "answers as if they were whole"
+            f"{e.between.cut} of {e.between.ok} turns ended well, but the servers completed fewer: a proxy or gateway ended cut "
+            "answers as if they were complete"
         ),
         "failures are counted as successes, with shorter answers and an invented usage: error rate, E2E and tokens are too good",
         "compare with a run on the servers themselves; see their logs",
@@ -160,12 +160,12 @@ RULES: tuple[Rule, ...] = (
         evidence.other_usage,
         0.02,
         None,
-        "difference of output tokens by client and servers / those of the servers, where both finished the same requests",
+        "difference between the output tokens of client and servers / those of the servers, if both finished the same requests",
         lambda e: (
             f"the answers report {e.between.output_tokens} output tokens, and the servers generated {e.between.generated_tokens}"
         ),
-        "the usage of the answers is not the servers': token rates, TPOT and lengths are wrong by as much",
-        "`inferload doctor --direct` shows whether what is between changes the usage",
+        "the usage of the answers is not that of the servers: token rates, TPOT and lengths are wrong by this difference",
+        "`inferload doctor --direct` shows whether a proxy or gateway changes the usage",
         phases=("measure",),
         at_end=True,
         cause="server",
@@ -179,9 +179,9 @@ RULES: tuple[Rule, ...] = (
         lambda e: (
             f"{e.between.refused_idle} of {e.between.turns} turns were refused (429 or 5xx) while the servers had no request"
         ),
-        "the errors are of a router, a gateway or its circuit breaker, or of a server that counts none of them: rates are not "
+        "the errors come from a router, a gateway or its circuit breaker, or from a server that does not count them: rates are not "
         "those of the servers, which were idle meanwhile",
-        "see the log of what is between; turn off its circuit breaker, cooldown or rate limit for a load test",
+        "see the log of the router or gateway; turn off its circuit breaker, cooldown or rate limit for a load test",
         phases=("measure",),
         at_end=True,
     ),
