@@ -6,10 +6,9 @@ from typing import NamedTuple
 import numpy as np
 
 from inferload.results.documents.summary_document import Results
-from inferload.turns.record import Failure
+from inferload.turns.record import Failure, refused_turns
 from inferload.turns.sketch import Floats
 
-_BUSY = ("408", "425", "429")  # statuses of a busy server
 # Refusals of too long prompts, in the words of vLLM, SGLang, TGI, TensorRT-LLM, llama.cpp, OpenAI and gateways.
 _TOO_LONG = re.compile(
     r"context[ _-]?(length|size|window)|max_model_len|max_seq_len|exceed_context|"
@@ -28,7 +27,7 @@ def refused(results: Results) -> int:
     With a 5xx status, or in an event of the stream, they are too long if the first message of each class of turns says so.
     """
     counts, errors = results.turns.whole_run, results.turns.first_errors
-    turns = sum(count for status, count in counts.by_status.items() if status.startswith("4") and status not in _BUSY)
+    turns = refused_turns(counts.by_failure, counts.by_status)
     others = {(error.failure, error.status) for error in errors if not _TOO_LONG.search(error.text)}
     for failure, status in {(error.failure, error.status) for error in errors} - others:
         if failure == Failure.SERVER_ERROR:

@@ -169,8 +169,8 @@ def tables(path: Path, run: RunFrames) -> tuple[Table, ...]:
 
 
 def requests(prefix: Path) -> OtherRequests:
-    """Return the requests of PREFIX_stats.csv; none without the file. Response times of no requests are None."""
-    rows = _stats(prefix)
+    """Return the requests of PREFIX.json or PREFIX_stats.csv; none without these files. Response times of no requests are None."""
+    rows, _ = _stats(prefix)
     whole = next((row for row in rows if row["Name"] == "Aggregated" and not row.get("Type")), None)
     by_name = [
         RequestName(
@@ -195,15 +195,15 @@ def _count(row: Mapping[str, str], key: str) -> int | None:
     return None if value is None else round(value)
 
 
-def _stats(prefix: Path) -> list[dict[str, str]]:
-    """Return the rows of requests: of PREFIX.json, which has all, else of PREFIX_stats.csv, which may end a second earlier."""
+def _stats(prefix: Path) -> tuple[list[dict[str, str]], bool]:
+    """Return the rows of requests, and whether they have all: those of PREFIX.json. PREFIX_stats.csv may end a second earlier."""
     with suppress(OSError, ValueError, TypeError, AttributeError, KeyError):
-        return _of_json(json.loads(prefix.with_name(prefix.name + ".json").read_text(encoding="utf-8-sig")))
+        return _of_json(json.loads(prefix.with_name(prefix.name + ".json").read_text(encoding="utf-8-sig"))), True
     try:
         _, rows = _read(prefix.with_name(prefix.name + "_stats.csv"))
     except (OSError, ValueError, csv.Error):
-        return []
-    return [row for row in rows if "Name" in row]
+        return [], False
+    return [row for row in rows if "Name" in row], False
 
 
 def _of_json(entries: list[dict[str, Any]]) -> list[dict[str, str]]:
@@ -235,6 +235,7 @@ def _row(method: str, name: str, entries: list[dict[str, Any]]) -> dict[str, str
 def _requests(path: Path) -> Table:
     """Return the table of requests."""
     prefix = prefix_of(path)
+    entries, whole = _stats(prefix)
     rows = [
         (
             " ".join(row[key] for key in ("Type", "Name") if row.get(key)),
@@ -243,10 +244,10 @@ def _requests(path: Path) -> Table:
                 for head, column in _STATS.items()
             ),
         )
-        for row in _stats(prefix)
+        for row in entries
     ]
     note = "Whole run, counted by Locust. Percentiles are rounded to two digits."
-    if not prefix.with_name(prefix.name + ".json").is_file():
+    if not whole:
         note += f" Its CSV files may end a second before the run; --json-file {prefix.name} has all requests."
     return Table("locust", "Requests by Locust", ("", *_STATS), rows, note)
 

@@ -6,7 +6,7 @@ All durations are derived from the instants by the table in `measures`. An unkno
 from __future__ import annotations
 
 from array import array
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Literal
@@ -50,6 +50,15 @@ class Failure(StrEnum):
     CLIENT_ERROR = "client_error"  # an error of inferload
     REJECTED = "rejected"  # a complete answer that the task's check rejected
     UNFINISHED = "unfinished"  # still streaming at the end of the drain; neither ok nor failed
+
+
+def refused_turns(by_failure: Mapping[str, int], by_status: Mapping[int, int] | Mapping[str, int]) -> int:
+    """Return the turns that failed with a client error, as they do at any load: 4xx, but not 408, 425 and 429 of a busy server.
+
+    `by_status` also counts unfinished turns: with one of 408 or 425 the result is too low, never too high.
+    """
+    busy = sum(count for status, count in by_status.items() if int(status) in (408, 425))
+    return max(0, by_failure.get(Failure.HTTP_4XX, 0) - busy)
 
 
 class TurnRecord(msgspec.Struct, frozen=True, gc=False):

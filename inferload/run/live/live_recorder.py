@@ -24,7 +24,6 @@ from inferload.run.live.series import Series
 from inferload.servers import replicas
 from inferload.servers.bottleneck.peers import OUTLIER, Peer, outliers, silence_s
 from inferload.servers.servers_window import ServersWindow
-from inferload.turns.record import Failure
 from inferload.turns.tally import Tally
 
 MOST_TARGETS = 16
@@ -139,7 +138,7 @@ class LiveRecorder:
             typical_gap_ms(total.sketch(ITL.key)),
             figures[EVENTS_PER_ARRIVAL.key],
             *reports.health.figures(at_s),
-            reports.failed_now.total() - reports.failed_now[Failure.HTTP_4XX],
+            reports.failed_now.total() - reports.refused_now,
             reports.ok,
             instant.in_flight if len(self.targets) == 1 else 0,
         )
@@ -147,6 +146,7 @@ class LiveRecorder:
         self.failures.update(reports.failed_now)
         values |= {f"{FAILED}{failure}": reports.failed_now[failure] for failure in self.failures}
         reports.failed_now.clear()
+        reports.refused_now = 0
         self.series.append(at_s, values)
 
     def bottlenecks(self) -> list[dict[str, object]]:

@@ -6,6 +6,7 @@ from msgspec import Struct, field
 
 from inferload.results.rolling_stats import SPAN_S, Recent
 from inferload.turns.client_health import HealthSet
+from inferload.turns.record import refused_turns
 from inferload.turns.sketch import Sketch
 from inferload.turns.tally import TallySet
 
@@ -53,7 +54,8 @@ class RecentHealth:
 class Recorder:
     """Reports of one run. `recent`: rolling figures of all classes; `minute`: of the last minute; `health`: of the client.
 
-    `failed_now`: failed turns by class of failure since they were last taken. `ok`: turns that ended well.
+    `failed_now`: failed turns by class of failure since they were last taken; `refused_now`: refused ones of these.
+    `ok`: turns that ended well.
     """
 
     def __init__(self) -> None:
@@ -62,6 +64,7 @@ class Recorder:
         self.health = RecentHealth()
         self.classes: dict[str, Recent] = {}
         self.failed_now: Counter[str] = Counter()
+        self.refused_now = 0
         self.ok = 0
 
     def add(self, at_s: float, delta: TallySet, health: HealthSet) -> None:
@@ -75,4 +78,5 @@ class Recorder:
             if class_name in self.classes:
                 self.classes[class_name].add_tally(at_s, tally)
             self.failed_now.update(tally.by_failure)
+            self.refused_now += refused_turns(tally.by_failure, tally.by_status)
             self.ok += tally.ok

@@ -317,8 +317,8 @@ RULES: tuple[CauseRule, ...] = (
     CauseRule(
         "paused",
         "The server runs nothing",
-        f"at {percent(_HELD_SHARE)} of the scrapes or more, turns have waited for output for a second while no request runs, or "
-        "while the sleep state is not awake",
+        f"at {percent(_HELD_SHARE)} of the scrapes, and at least {_LEAST_HELD}, turns have waited for output for a second "
+        "while no request runs, or while the sleep state is not awake",
         "paused, asleep, or requests that do not reach it; without a sleep state probable, and not stated if requests wait before "
         "the server; needs the turns of this server",
         paused,

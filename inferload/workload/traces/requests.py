@@ -74,16 +74,17 @@ def own(row: Row) -> tuple[RecordedTurn]:
     if unknown := row.keys() - _OWN:
         raise TraceFault(f"{min(unknown)}: unknown key")
     tokens = count_of(row, "input_tokens")
-    block_tokens = count_of(row, "block_tokens") if "hash_ids" in row else 0
-    if "hash_ids" in row and not block_tokens:
+    hashed = not is_missing(row.get("hash_ids"))
+    block_tokens = count_of(row, "block_tokens") if hashed else 0
+    if hashed and not block_tokens:
         raise TraceFault("block_tokens is 0; it must be the tokens of the blocks of hash_ids")
     turn = RecordedTurn(
         number_of(row, "at_s"),
         tokens,
         count_of(row, "output_tokens"),
         session=name_of(row, "session"),
-        ends_s=number_of(row, "ends_s") if "ends_s" in row else None,
-        blocks=blocks_of(row, tokens, block_tokens) if "hash_ids" in row else None,
+        ends_s=None if is_missing(row.get("ends_s")) else number_of(row, "ends_s"),
+        blocks=blocks_of(row, tokens, block_tokens) if hashed else None,
         block_tokens=block_tokens,
     )
     return (turn,)

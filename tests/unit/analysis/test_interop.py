@@ -235,6 +235,7 @@ def test_locusts_json_comes_before_its_csv(prefix: Path) -> None:
     assert "may end a second before" not in markdown
     prefix.with_name("load.json").write_text("[{}]")  # another file of this name
     assert locust_csv.requests(prefix).sent == 40
+    assert "may end a second before" in make_of_locust(prefix, (), None, ReportOptions()).markdown.read_text()
 
 
 def test_percentiles_of_few_requests_in_locusts_history_are_left_out(tmp_path: Path) -> None:

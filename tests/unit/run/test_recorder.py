@@ -282,14 +282,28 @@ def test_a_server_that_ended_stays_named_until_the_end_of_the_run(last_s: int) -
             assert found == [("b", last_s + 4.0)]
 
 
-def test_no_server_keeps_up_while_turns_fail() -> None:
+@pytest.mark.parametrize(
+    ("failure", "status", "refused"),
+    [
+        (Failure.HTTP_5XX, 500, False),
+        (Failure.HTTP_429, 429, False),
+        (Failure.HTTP_4XX, 408, False),
+        (Failure.HTTP_4XX, 425, False),
+        (Failure.HTTP_4XX, 400, True),
+        (Failure.HTTP_4XX, 422, True),
+    ],
+)
+def test_no_server_keeps_up_while_turns_fail_but_refused_ones(failure: Failure, status: int, refused: bool) -> None:
     recorder = LiveRecorder(Recorder())
-    failed = turn(failure=Failure.HTTP_5XX, status=500, first_ns=None, last_ns=None, output_tokens=None)
+    nothing = {"first_ns": None, "last_ns": None, "output_tokens": None}
+    unfinished = turn(failure=Failure.UNFINISHED, status=400, **nothing)  # has a status, and did not fail
+    failed = [turn(failure=failure, status=status, **nothing), unfinished]
     for second in range(10):
-        recorder.reports.add(second + 0.5, delta_of([failed] if second == 9 else [turn()] * 3), HealthSet())
+        recorder.reports.add(second + 0.5, delta_of(failed if second == 9 else [turn()] * 3), HealthSet())
         instant = Instant(0, 0, second * S, {"a": line(second * S, running=1, waiting=0)})
         recorder.close_second(second + 1.0, instant)
-        assert [state["code"] for state in recorder.bottlenecks()] == (["kept-up"] if 4 <= second < 9 else [])
+        kept_up = second >= 4 and (second < 9 or refused)
+        assert [state["code"] for state in recorder.bottlenecks()] == (["kept-up"] if kept_up else [])
 
 
 def test_stale_scrapes_restarted_counters_and_servers_that_are_down_are_unknown() -> None:

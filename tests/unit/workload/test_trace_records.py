@@ -73,6 +73,7 @@ FORMS: Mapping[str, tuple[str, Callable[[Request], Row], bool]] = {  # format, r
     "openinference": ("otel", openinference, False),
     "openinference as columns": ("otel", columns, False),
     "jsonl": ("jsonl", keyed(*OWN), False),
+    "nulls": ("jsonl", keyed(*OWN, **dict.fromkeys(("session", "ends_s", "hash_ids", "block_tokens"))), False),
 }
 counts = st.none() | st.integers(1, 2000)
 
