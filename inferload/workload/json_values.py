@@ -13,7 +13,7 @@ LONGEST_BYTES = 256 << 20  # of a value; a longer one means that the file has an
 _BLANK = re.compile(r"[ \t\r\n]*")
 
 
-class JsonFault(ValueError):
+class RecordFault(ValueError):
     """Invalid JSON in a line of a file."""
 
     def __init__(self, line: int, problem: str) -> None:
@@ -45,7 +45,7 @@ class JsonValues:
     """Reader of a file, block by block: the elements of arrays at its top level, and other values.
 
     `what`: an element, in messages. `array`: the file must be one array. The bytes are scanned as Latin-1, because the syntax of
-    JSON is ASCII. JsonFault for a malformed or truncated file.
+    JSON is ASCII. RecordFault for a malformed or truncated file.
     """
 
     def __init__(self, file: BinaryIO, what: str, *, array: bool = False) -> None:
@@ -146,5 +146,5 @@ class JsonValues:
         self._counted = position
         return self._line
 
-    def _fault(self, position: int, problem: str) -> JsonFault:
-        return JsonFault(self._line_at(position), problem)
+    def _fault(self, position: int, problem: str) -> RecordFault:
+        return RecordFault(self._line_at(position), problem)

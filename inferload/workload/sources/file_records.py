@@ -1,20 +1,22 @@
 """Readers of large files, record by record with positions, in one pass and constant memory."""
 
 import codecs
-import csv
 import io
 import os
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from msgspec import Struct
 
 from inferload.base.errors import UsageError
-from inferload.workload.json_values import BLOCK_BYTES, LONGEST_BYTES, JsonFault, JsonValues, decode_json
+from inferload.workload.json_values import BLOCK_BYTES, JsonValues, Record, RecordFault, decode_json
 from inferload.workload.packed_files import opened, unpack
 from inferload.workload.sources.parsing import is_message
+from inferload.workload.tables import TableFault, columns_of, lines, row_of, rows
 
 
 class Raw(Struct, frozen=True):
@@ -41,26 +43,10 @@ def descriptor(path: Path) -> int:
 
 def json_array(path: Path) -> Iterator[Raw]:
     """Yield the elements of a file that is one JSON array. UsageError, with the line, for a malformed or truncated file."""
-    with opened(path, str(path)) as file:
-        try:
-            for record in JsonValues(file, "conversation", array=True):
-                document = decode_json(record.text) if record.document is None else record.document
-                yield Raw(record.offset, len(record.text), document)
-        except JsonFault as fault:
-            raise UsageError(f"{path}:{fault.line}: {fault}") from None
-        except UnicodeDecodeError as error:
-            line = record.line + record.text.count(b"\n", 0, error.start)
-            raise UsageError(f"{path}:{line}: not UTF-8; save the file as UTF-8") from None
-
-
-def lines(path: Path) -> Iterator[tuple[int, int, bytes]]:
-    """Yield (line number, start, bytes) of each line of a file, with its newline and without a byte-order mark."""
-    start = 0
-    with opened(path, str(path)) as file:
-        for number, line in enumerate(file, 1):
-            mark = len(codecs.BOM_UTF8) if number == 1 and line.startswith(codecs.BOM_UTF8) else 0
-            yield number, start + mark, line[mark:]
-            start += len(line)
+    for record, document in _decoded(
+        path, lambda file: iter(JsonValues(file, "conversation", array=True)), decode_json
+    ):
+        yield Raw(record.offset, len(record.text), document)
 
 
 def json_values(path: Path) -> Iterator[Raw]:
@@ -83,73 +69,44 @@ def json_values(path: Path) -> Iterator[Raw]:
 
 def json_lines(path: Path) -> Iterator[Raw]:
     """Yield the values of a JSON Lines file, without blank lines. UsageError names an invalid line."""
-    for number, start, line in lines(path):
-        if not line.strip():
-            continue
-        try:
-            document = decode_json(line)
-        except UnicodeDecodeError:
-            raise UsageError(f"{path}:{number}: not UTF-8; save the file as UTF-8") from None
-        except ValueError as error:
-            raise UsageError(f"{path}:{number}: not JSON: {error}") from None
+    for line, document in _decoded(path, lines, decode_json):
         if not isinstance(document, dict | list | str):
-            raise UsageError(f"{path}:{number}: not a JSON object; write one object per line, such as {{prompt: ...}}")
-        yield Raw(start, len(line), document)
-
-
-csv.field_size_limit(LONGEST_BYTES)  # the default is 128 kB, and prompts are longer
+            raise UsageError(
+                f"{path}:{line.line}: not a JSON object; write one object per line, such as {{prompt: ...}}"
+            )
+        yield Raw(line.offset, len(line.text), document)
 
 
 def table_columns(path: Path) -> Sequence[str]:
     """Return the names in the header line of a table. UsageError for an empty table."""
-    names = next((_row(path, number, data) for number, _, data in _records(path)), [])
-    if not any(name.strip() for name in names):
+    names: Sequence[str] = next((columns for _header, columns in _decoded(path, rows, columns_of)), ())
+    if not any(names):
         raise UsageError(f"{path}: empty; a table has a header line with the column prompt")
-    return [name.strip() for name in names]
+    return names
 
 
 def table(path: Path) -> Iterator[Raw]:
     """Yield the rows of a table (CSV by RFC 4180) as documents by column name, without blank lines."""
-    names = table_columns(path)
-    records = _records(path)
-    next(records, None)
-    for number, start, data in records:
-        row = _row(path, number, data)
-        if not row:
-            continue
-        if len(row) != len(names):
-            raise UsageError(f"{path}:{number}: {len(row)} fields, the header has {len(names)}")
-        yield Raw(start, len(data), dict(zip(names, row, strict=True)))
+    of_row = partial(row_of, table_columns(path))
+    for row, document in _decoded(path, lambda file: islice(rows(file), 1, None), of_row):
+        yield Raw(row.offset, len(row.text), document)
 
 
-def decode_row(names: Sequence[str]) -> Decode:
-    """Return the decoder of rows with these columns."""
-    return lambda data: dict(zip(names, next(csv.reader([data.decode()], strict=True)), strict=True))
-
-
-def _records(path: Path) -> Iterator[tuple[int, int, bytes]]:
-    """Yield (first line, start, bytes) of each record: one line, or several with a quoted field over them."""
-    parts: list[bytes] = []
-    first, record_start, quotes = 0, 0, 0
-    for number, start, line in lines(path):
-        if not parts:
-            first, record_start = number, start
-        parts.append(line)
-        quotes += line.count(b'"')
-        if quotes % 2 == 0:
-            yield first, record_start, b"".join(parts)
-            parts = []
-    if parts:
-        raise UsageError(f"{path}:{first}: the file ends within a quoted field that begins here; is it whole?")
-
-
-def _row(path: Path, number: int, data: bytes) -> list[str]:
-    try:
-        return next(csv.reader([data.decode("utf-8-sig" if number == 1 else "utf-8")], strict=True), [])
-    except UnicodeDecodeError:
-        raise UsageError(f"{path}:{number}: not UTF-8; save the file as UTF-8") from None
-    except csv.Error as error:
-        raise UsageError(f"{path}:{number}: {error}; quote fields as spreadsheets do") from None
+def _decoded(path: Path, read: Callable[[BinaryIO], Iterator[Record]], decode: Decode) -> Iterator[tuple[Record, Any]]:
+    """Yield the records of a file and their documents. UsageError names the line of an invalid one."""
+    record = Record(1, 0, b"")
+    with opened(path, str(path)) as file:
+        try:
+            for record in read(file):
+                yield record, decode(record.text) if record.document is None else record.document
+        except UnicodeDecodeError as error:
+            line = record.line + record.text.count(b"\n", 0, error.start)
+            raise UsageError(f"{path}:{line}: not UTF-8; save the file as UTF-8") from None
+        except RecordFault as fault:
+            raise UsageError(f"{path}:{fault.line}: {fault}") from None
+        except ValueError as error:
+            kind = "" if isinstance(error, TableFault) else "not JSON: "
+            raise UsageError(f"{path}:{record.line}: {kind}{error}") from None
 
 
 def line_of(path: Path, position: int) -> int:

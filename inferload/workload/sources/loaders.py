@@ -3,7 +3,7 @@
 import os
 import sys
 from collections.abc import Callable, Iterator
-from functools import cached_property
+from functools import cached_property, partial
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,7 @@ from inferload.workload.sources.api import AnswerLengths
 from inferload.workload.sources.file_records import Decode, Raw
 from inferload.workload.sources.index import Index
 from inferload.workload.sources.recorded import RecordedSource
+from inferload.workload.tables import row_of
 
 _LARGE_BYTES = 64 << 20  # reading a larger file prints a message
 
@@ -48,7 +49,7 @@ def _of_table(path: Path, columns: Columns) -> Decode:
         raise UsageError(
             f"{path}:1: no column {columns.prompt} among {', '.join(names)}; name the column with source.columns"
         )
-    return file_records.decode_row(names)
+    return partial(row_of, names)
 
 
 JSON_ARRAY = FileForm(file_records.json_array, _of_json)

@@ -17,6 +17,7 @@ from inferload.base.errors import UsageError
 from inferload.scenario.files.data_files import sha256_of, sha256_of_all
 from inferload.workload.json_values import JsonValues, Record
 from inferload.workload.packed_files import opened, unpack
+from inferload.workload.tables import lines
 
 TABLES = (".csv",)
 JSON = (".json", ".jsonl", ".ndjson")
@@ -121,16 +122,6 @@ class _Part(io.RawIOBase):
         buffer[: len(data)] = data
         self._at += len(data)
         return len(data)
-
-
-def lines(file: BinaryIO) -> Iterator[Record]:
-    """Yield the lines of a file that are not blank, without a byte order mark."""
-    offset = 0
-    for number, raw in enumerate(file, 1):
-        text = raw.removeprefix(codecs.BOM_UTF8) if number == 1 else raw
-        if text and not text.isspace():
-            yield Record(number, offset + len(raw) - len(text), text)
-        offset += len(raw)
 
 
 def json_records(file: BinaryIO) -> Iterator[Record]:

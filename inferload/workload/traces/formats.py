@@ -18,7 +18,7 @@ class Nested(Struct, frozen=True):
     place: Callable[[Sequence[weka.WekaSession]], weka.Placed]  # times of the sessions of a file
     observed: Callable[[weka.Placed, Sequence[weka.WekaSession]], Counter[str]]
     in_words: Callable[[Counter[str]], list[str]]  # lines of the plan for what was observed in all files
-    whole: Callable[[str, RecordedTurn], RecordedTurn]  # (JSON of a turn, turn without blocks) -> turn with blocks
+    whole: Callable[[bytes, RecordedTurn], RecordedTurn]  # (JSON of a turn, turn without blocks) -> turn with blocks
 
 
 class Format(Struct, frozen=True):

@@ -1,6 +1,5 @@
 """Index of the sessions of a trace: one pass over its files, then random access to the lines of a session."""
 
-import codecs
 from array import array
 from bisect import bisect_right
 from collections import Counter
@@ -15,11 +14,19 @@ from inferload.base.errors import UsageError
 from inferload.base.escaping import escaped
 from inferload.base.numbers import exact, plural
 from inferload.workload.grouped import Grouped
-from inferload.workload.json_values import JsonFault, Record
-from inferload.workload.traces.files import JSON, TABLES, TraceFile, TraceFiles, json_records, lines
+from inferload.workload.json_values import Record, RecordFault
+from inferload.workload.tables import TableFault, columns_of, row_of, rows
+from inferload.workload.traces.files import JSON, TABLES, TraceFile, TraceFiles, json_records
 from inferload.workload.traces.formats import Format
-from inferload.workload.traces.requests import columns_of, row_of
-from inferload.workload.traces.turn import Missing, RecordedTurn, TraceFault, completed, ended_s, json_line, json_object
+from inferload.workload.traces.turn import (
+    Missing,
+    RecordedTurn,
+    TraceFault,
+    completed,
+    ended_s,
+    json_object,
+    json_value,
+)
 
 T = TypeVar("T")
 
@@ -42,12 +49,17 @@ _UNTIMED = "of sessions without a start time, which others have"
 _NO_PARENT = "no parent"
 _BRANCH = "branch"
 _OVERLAP = "overlap"
+_BACKWARD = "backward"
 _EXPECTED = (_EMPTY, _OUTSIDE, "not a request")
+_LATEST_S, _LONGEST_S = 1e11, 1e9  # times since 1970, and from the first request, are shorter
 _MOST_KEYS, _LONGEST_KEY = 32, 48  # of keys that are not used, in the line about them
 _POSITION = 3  # numbers of the position of a turn: offset of the record, its bytes, number of the turn in it
 
 
-class _IndexedSession(Struct):
+_ALL = TimeWindow()
+
+
+class _IndexedSession(Struct, gc=False):
     """Session while it is read. `turns`: for records that are a whole session, its turns without their blocks."""
 
     begins_s: float = 0.0
@@ -83,7 +95,7 @@ class TraceIndex:
         self._last_s = 0.0
         self._files = TraceFiles(path, name, JSON if trace_format.columns is None else TABLES)
         self._bases: list[int] = []
-        self._decoders: list[Callable[[str], Any]] = []  # of the records of the files
+        self._decoders: list[Callable[[bytes], Any]] = []  # of the records of the files
         for file in self._files.files:
             with self._files.open(file) as opened:
                 (self._read if self.format.nested is None else self._read_nested)(file, opened)
@@ -123,7 +135,7 @@ class TraceIndex:
         """Return the turns of a record, and the reasons why others are left out."""
         assert self.format.parser is not None
         decode = self._decoders[bisect_right(self._bases, offset) - 1]
-        return list(self.format.parser(decode(self._files.read(offset, length).decode())))
+        return list(self.format.parser(decode(self._files.read(offset, length))))
 
     def lines_of(self, index: int) -> int:
         """Return the number of lines to read for a session; 0 if it has been read with the index."""
@@ -133,7 +145,7 @@ class TraceIndex:
         """Return a turn with its blocks."""
         if turn.where is None or self.format.nested is None:
             return turn
-        return self.format.nested.whole(self._files.read(*turn.where).decode(), turn)
+        return self.format.nested.whole(self._files.read(*turn.where), turn)
 
     def in_words(self) -> list[str]:
         """Return lines of the plan on what was found in the files, beside the numbers of turns and sessions."""
@@ -147,6 +159,8 @@ class TraceIndex:
             )
         if overlapping := found[_OVERLAP]:
             lines.append(f"{plural(overlapping, 'turn')} began before the answer before had ended: sent after it")
+        if backward := found[_BACKWARD]:
+            lines.append(f"{plural(backward, 'turn')} with an end before the start: the end is not used")
         if self.images:
             lines.append(f"{plural(self.images, 'image')}, whose tokens are not in the planned lengths")
         if not self.format.published:
@@ -164,40 +178,41 @@ class TraceIndex:
         return lines
 
     def _read(self, file: TraceFile, opened: BinaryIO) -> None:
-        decode, first_line = self._decoder(file, opened)
+        records = json_records(opened) if self.format.columns is None else rows(opened)
+        decode = self._decoder(file, records)
         self._bases.append(file.base)
         self._decoders.append(decode)
-        begins, records = (opened.tell(), lines) if first_line > 1 else (0, json_records)
-        for number, record, turns in self._parsed(file, records(opened), first_line, partial(self._turns_of, decode)):
-            position = file.base + begins + record.offset, len(record.text)
+        for record, turns in self._parsed(file, records, partial(self._turns_of, decode)):
+            position = file.base + record.offset, len(record.text)
             for part, turn in enumerate(turns):
                 if isinstance(turn, str):
                     self.left_out[turn] += 1
                     continue
                 if turn.timed:
-                    self._in_order(file, number, turn.at_s)
+                    self._in_order(file, record.line, turn.at_s)
                 self._add(turn, (*position, part))
             if self._is_past():
                 return
 
     def _parsed(
-        self, file: TraceFile, records: Iterator[Record], first_line: int, parse: Callable[[Record], T]
-    ) -> Iterator[tuple[int, Record, T]]:
-        """Yield (line, record, what it contains) of a file."""
-        number = first_line
+        self, file: TraceFile, records: Iterator[Record], parse: Callable[[Record], T]
+    ) -> Iterator[tuple[Record, T]]:
+        """Yield the records of a file and what they contain."""
+        line = 1
         try:
             for record in records:
-                number = record.line + first_line - 1
-                yield number, record, parse(record)
-        except JsonFault as fault:
-            raise self._fault(file, fault.line, TraceFault(f"not JSON: {fault}")) from None
+                line = record.line
+                yield record, parse(record)
+        except RecordFault as fault:
+            kind = "not JSON: " if self.format.columns is None else ""
+            raise self._fault(file, fault.line, TraceFault(f"{kind}{fault}")) from None
         except _FAULTS as fault:
-            raise self._fault(file, number, fault) from None
+            raise self._fault(file, line, fault) from None
 
-    def _turns_of(self, decode: Callable[[str], Any], record: Record) -> Iterable[RecordedTurn | str]:
+    def _turns_of(self, decode: Callable[[bytes], Any], record: Record) -> Iterable[RecordedTurn | str]:
         """Return the turns of a record and the reasons why others are left out, and count its keys that are not used."""
         assert self.format.parser is not None
-        value = decode(record.text.decode())
+        value = decode(record.text)
         if keys := self.format.unused(value):
             self.unused.update(keys)
         try:
@@ -205,24 +220,25 @@ class TraceIndex:
         except Missing as missing:
             return [missing.text]
 
-    def _decoder(self, file: TraceFile, opened: BinaryIO) -> tuple[Callable[[str], Any], int]:
-        """Return the decoder of the records of a file and the number of its first line after a header."""
-        if self.format.columns is None:
-            return (json_line if self.format.lists else json_object), 1
-        try:
-            header = opened.readline().removeprefix(codecs.BOM_UTF8).decode()
-            return partial(row_of, columns_of(header, self.format.columns)), 2
-        except (TraceFault, UnicodeDecodeError) as fault:
-            raise self._fault(file, 1, fault) from None
+    def _decoder(self, file: TraceFile, records: Iterator[Record]) -> Callable[[bytes], Any]:
+        """Return the decoder of the records of a file, after the header of a table."""
+        if (required := self.format.columns) is None:
+            return json_value if self.format.lists else json_object
+        names = next((names for _, names in self._parsed(file, records, lambda header: columns_of(header.text))), [])
+        if missing := ", ".join(name for name in required if name not in names):
+            raise self._fault(
+                file, 1, TraceFault(f"the columns are {', '.join(names) or 'none'}; {missing} is missing")
+            )
+        return partial(row_of, names)
 
     def _read_nested(self, file: TraceFile, opened: BinaryIO) -> None:
         """Read a file whose records are whole sessions."""
         nested = self.format.nested
         assert nested is not None
-        read = self._parsed(
-            file, json_records(opened), 1, lambda record: nested.session(record.text, file.base + record.offset)
+        parsed = self._parsed(
+            file, json_records(opened), lambda record: nested.session(record.text, file.base + record.offset)
         )
-        sessions = [session for _number, _record, session in read]
+        sessions = [session for _record, session in parsed]
         placed = nested.place(sessions)
         self._observed += nested.observed(placed, sessions)
         for session, turns in zip(sessions, placed.sessions, strict=True):
@@ -238,6 +254,12 @@ class TraceIndex:
 
     def _in_order(self, file: TraceFile, number: int, at_s: float) -> None:
         self._first_s = at_s if self._first_s is None else self._first_s
+        if not (at_s < _LATEST_S and abs(at_s - self._first_s) < _LONGEST_S):
+            raise self._fault(
+                file,
+                number,
+                TraceFault(f"time {exact(at_s)} s, after {exact(self._first_s)} s; is it in another unit?"),
+            )
         if at_s < self._last_s:
             if self.format.ordered:
                 text = f"time {exact(at_s)} s is before {exact(self._last_s)} s of an earlier request; sort the file by time"
@@ -262,6 +284,8 @@ class TraceIndex:
             session.begins_s, session.timed = turn.at_s, turn.timed
             self._sessions.append(session)
         session.ends_s = max(session.ends_s, ended_s(turn))
+        if turn.ends_s is not None and turn.ends_s < turn.at_s:
+            self._observed[_BACKWARD] += 1
         self.images += turn.images
         session.positions.extend(position)
         self.turns += 1
@@ -289,9 +313,9 @@ class TraceIndex:
         return session
 
     def _new_session(self, turn: RecordedTurn) -> _IndexedSession | None:
-        at_s = turn.at_s - (self._first_s or 0.0)
-        inside = self._window.holds(at_s) if turn.timed else self._window == TimeWindow()
-        return _IndexedSession() if inside or not self.format.ordered else None
+        if not self.format.ordered or self._window == _ALL:
+            return _IndexedSession()
+        return _IndexedSession() if turn.timed and self._window.holds(turn.at_s - (self._first_s or 0.0)) else None
 
     def _finish(self) -> None:
         """Sort the sessions. In a format without order, the first start time is known only now.
@@ -328,5 +352,5 @@ class TraceIndex:
 
     def _fault(self, file: TraceFile, number: int, fault: Exception) -> UsageError:
         known = "not UTF-8" if isinstance(fault, UnicodeDecodeError) else "not in this format"
-        text = fault.text if isinstance(fault, TraceFault) else known
+        text = str(fault) if isinstance(fault, (TraceFault, TableFault)) else known
         return UsageError(f"{file.name}:{number}: {text} (format: {self.format.name})")

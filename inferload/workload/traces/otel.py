@@ -14,7 +14,7 @@ from inferload.workload.traces.turn import (
     TraceFault,
     count_of,
     instant_s,
-    json_line,
+    json_value,
     name_of,
 )
 
@@ -99,7 +99,8 @@ def _flat(value: Row, before: str = "") -> Iterator[tuple[str, Any]]:
 
 def _decoded(value: Any) -> Any:
     """Return a value that may be JSON in a text."""
-    return json_line(value) if isinstance(value, str) and value[:1] in ("{", "[") else value
+    is_json = isinstance(value, str) and value[:1] in ("{", "[")
+    return json_value(value.encode("utf-8", "surrogatepass")) if is_json else value
 
 
 def _time_s(span: Row, nanos: str, iso: str) -> float:

@@ -1,7 +1,5 @@
 """Parsers of traces with one request a record: Mooncake, Bailian, Azure, BurstGPT, tables, and inferload's own."""
 
-import csv
-
 from msgspec import Struct
 
 from inferload.workload.traces.turn import (
@@ -17,16 +15,15 @@ from inferload.workload.traces.turn import (
 )
 
 MOONCAKE_BLOCK = 512
-
-
-MOONCAKE = ("timestamp", "input_length", "output_length", "hash_ids", "session_id", "delay", "type", "request_id")
+_KEYS = "timestamp input_length output_length hash_ids session_id delay type request_id context_mode"
+MOONCAKE = _KEYS.split()
 
 
 def mooncake(row: Row) -> tuple[RecordedTurn]:
     """Parse `timestamp` in ms, `input_length`, `output_length`, optional `hash_ids` of 512 tokens, `session_id`, `delay` in ms.
 
     Requests with the same `session_id` follow each other, after `delay` if it is given. As AIPerf sends them, `input_length` is new
-    text behind the history; with `hash_ids` it is the whole prompt.
+    text behind the history unless `context_mode` is an array of messages; with `hash_ids` it is the whole prompt, as for Dynamo.
     """
     tokens, session = count_of(row, "input_length"), name_of(row, "session_id")
     timed, hashed = not is_missing(row.get("timestamp")), row.get("hash_ids") is not None
@@ -39,7 +36,7 @@ def mooncake(row: Row) -> tuple[RecordedTurn]:
         blocks=blocks_of(row, tokens, MOONCAKE_BLOCK) if hashed else None,
         block_tokens=MOONCAKE_BLOCK,
         timed=timed,
-        adds=session is not None and not hashed,
+        adds=session is not None and not hashed and row.get("context_mode") != "message_array_with_responses",
     )
     return (turn,)
 
@@ -148,27 +145,3 @@ def table(names: TableColumns, row: Row) -> tuple[RecordedTurn]:
         ends_s=None if names.ends is None or is_missing(row[names.ends]) else at_s(names.ends),
     )
     return (turn,)
-
-
-def columns_of(header: str, required: tuple[str, ...]) -> list[str]:
-    """Return the columns of a table by its first line. TraceFault if one that is required is missing."""
-    columns = [name.strip() for name in _cells(header)]
-    missing = [name for name in required if name not in columns]
-    if missing:
-        raise TraceFault(f"the columns are {', '.join(columns) or 'none'}; {', '.join(missing)} is missing")
-    return columns
-
-
-def row_of(columns: list[str], line: str) -> Row:
-    """Return the cells of a line by column."""
-    cells = _cells(line)
-    if len(cells) != len(columns):
-        raise TraceFault(f"has {len(cells)} cells, the header has {len(columns)}")
-    return dict(zip(columns, cells, strict=True))
-
-
-def _cells(line: str) -> list[str]:
-    try:
-        return next(csv.reader([line.rstrip("\r\n")]), [])
-    except csv.Error as error:
-        raise TraceFault(f"not CSV: {error}") from None

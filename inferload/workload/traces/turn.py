@@ -39,8 +39,8 @@ class RecordedTurn(msgspec.Struct, frozen=True, gc=False):
 
 
 def ended_s(turn: RecordedTurn) -> float:
-    """Return the end of a turn's answer, or its start if the end is not recorded."""
-    return turn.at_s if turn.ends_s is None else turn.ends_s
+    """Return the end of a turn's answer, or its start if no end after it is recorded."""
+    return turn.at_s if turn.ends_s is None else max(turn.at_s, turn.ends_s)
 
 
 def completed(turns: Sequence[RecordedTurn]) -> list[RecordedTurn]:
@@ -85,9 +85,15 @@ def is_missing(value: object) -> bool:
 
 
 def beyond(*known: str) -> Callable[[Row], Sequence[str]]:
-    """Return the function that returns the unknown keys with a value of a record. The model of a trace is never sent."""
-    names = frozenset((*known, "model", "Model"))
-    return lambda row: () if names.issuperset(row) else [key for key in row.keys() - names if not is_missing(row[key])]
+    """Return the function from a record to its unknown keys with a value. Models and the index of a table do not count."""
+    names = frozenset((*known, "model", "Model", ""))
+
+    def unknown(row: Row) -> Sequence[str]:
+        if names.issuperset(row):
+            return ()
+        return [key for key in row.keys() - names if not is_missing(row[key]) and not key.startswith("Unnamed: ")]
+
+    return unknown
 
 
 def name_of(row: Row, *keys: str) -> str | None:
@@ -99,17 +105,19 @@ def name_of(row: Row, *keys: str) -> str | None:
     return None
 
 
-def json_line(line: str) -> Any:
-    """Return the value of a line of JSON. TraceFault for invalid JSON."""
+def json_value(text: bytes) -> Any:
+    """Return the value of a text in JSON. TraceFault for another text, UnicodeDecodeError for one that is not UTF-8."""
     try:
-        return decode_json(line.encode("utf-8", "surrogatepass"))
+        return decode_json(text)
+    except UnicodeDecodeError:
+        raise
     except ValueError as error:
         raise TraceFault(f"not JSON: {error}") from None
 
 
-def json_object(line: str) -> dict[str, Any]:
-    """Return the JSON object of a line. TraceFault for any other value."""
-    value = json_line(line)
+def json_object(text: bytes) -> dict[str, Any]:
+    """Return the JSON object of a text. TraceFault for any other value."""
+    value = json_value(text)
     if not isinstance(value, dict):
         raise TraceFault("must be a JSON object")
     return value
@@ -148,16 +156,17 @@ def count_of(row: Row, key: str) -> int:
 
 
 def blocks_of(row: Row, input_tokens: int, block_tokens: int) -> tuple[str, ...]:
-    """Return the identities of a prompt's blocks, as many as its tokens fill. TraceFault for too few."""
+    """Return the identities of a prompt's blocks, as many as its tokens fill. TraceFault for fewer, or more than one more."""
     blocks = row.get("hash_ids")
     if blocks is None:
         raise Missing("without hash_ids")
     if not isinstance(blocks, list):
         raise TraceFault(f"hash_ids is no list; it must have one identity for each {block_tokens} tokens")
     count = -(-input_tokens // block_tokens)
-    if len(blocks) < count:
+    if input_tokens and not count <= len(blocks) <= count + 1:
         raise TraceFault(
-            f"hash_ids has {len(blocks)} identities, but {input_tokens} tokens fill {count} of {block_tokens}"
+            f"hash_ids has {len(blocks)} identities, but {input_tokens} tokens fill {count} of {block_tokens}; "
+            "blocks of another size need format jsonl with block_tokens"
         )
     return tuple([str(block) for block in (blocks if len(blocks) == count else blocks[:count])])
 

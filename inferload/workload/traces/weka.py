@@ -90,7 +90,7 @@ def weka(text: bytes, offset: int) -> WekaSession:
 
     `offset`: position of the text in the file. Block identities are local to the session unless `hash_id_scope` is global.
     """
-    trace = json_object(text.decode())
+    trace = json_object(text)
     if not isinstance(trace.get("requests"), list):
         raise TraceFault("requests is missing; a JSON object is a whole session")
     block = _BLOCK if trace.get("block_size") is None else count_of(trace, "block_size")
@@ -117,7 +117,7 @@ def _read(text: bytes, offset: int, agent: Agent, session: _Session) -> None:
         entry = bytes(raw)
         start = text.index(entry, end)
         end = start + len(entry)
-        row = json_object(entry.decode())
+        row = json_object(entry)
         session.parsed.unused.update(_unused(row))
         kinds = {*map(str, row.get("input_types") or ())} - {"text", "tool_result"}
         session.parsed.unused.update(f"{kind} in input_types" for kind in kinds)
@@ -160,7 +160,7 @@ def _turn(row: Row, agent: str, session: _Session, where: tuple[int, int]) -> Re
     )
 
 
-def weka_whole(text: str, turn: RecordedTurn) -> RecordedTurn:
+def weka_whole(text: bytes, turn: RecordedTurn) -> RecordedTurn:
     """Return a turn with its blocks, from the JSON of its request.
 
     There is an identity for each full block, in some files one more for the rest; without it, the rest is text of this turn.

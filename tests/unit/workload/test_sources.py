@@ -33,6 +33,7 @@ from inferload.workload.sessions import Sessions
 from inferload.workload.sources import corpus, file_records, index, loaders, registry
 from inferload.workload.sources.parsing import DocumentError, Exchange, RecordedConversation, parse
 from inferload.workload.sources.synthetic import around, vllm_draws
+from inferload.workload.tables import row_of
 
 HERE = TESTS
 
@@ -135,8 +136,8 @@ def test_a_table_is_read_back(tmp_path: Path, rows: list[tuple[str, str]], end: 
     path.write_bytes(out.getvalue().encode())
     records = list(file_records.table(path))
     assert [(record.document["prompt"], record.document["answer"]) for record in records] == rows
-    content, decode = path.read_bytes(), file_records.decode_row(["prompt", "answer"])
-    assert [decode(content[record.start : record.start + record.size]) for record in records] == [
+    content, names = path.read_bytes(), ["prompt", "answer"]
+    assert [row_of(names, content[record.start : record.start + record.size]) for record in records] == [
         record.document for record in records
     ]
 

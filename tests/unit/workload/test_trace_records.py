@@ -64,7 +64,7 @@ OWN, MOONCAKE = ("at_s", "input_tokens", "output_tokens"), ("timestamp", "input_
 BURSTGPT = ("Timestamp", "Request tokens", "Response tokens")
 FORMS: Mapping[str, tuple[str, Callable[[Request], Row], bool]] = {  # format, record, whether keys may be added
     "mooncake": ("mooncake", keyed(*MOONCAKE, scale=1e3), True),
-    "bailian": ("bailian", keyed(*MOONCAKE, hash_ids=[*range(2000 // 16)]), True),
+    "bailian": ("bailian", lambda row: keyed(*MOONCAKE, hash_ids=[*range(-(-(row[1] or 0) // 16))])(row), True),
     "azure.csv": ("azure-2024", azure, True),
     "burstgpt.csv": ("burstgpt-2", keyed(*BURSTGPT, **{"Session ID": None}), True),
     "table.csv": ("csv", keyed(*OWN), True),
@@ -143,6 +143,8 @@ def test_sessions_and_delays_of_mooncake_lines(tmp_path: Path) -> None:
     assert [turn[1] for turn in asked(lines(first, second, third, pacing="pauses"))] == [0, 2.5, 1.5]
     whole = [{"timestamp": at, "input_length": 512 * at, "hash_ids": list(range(at))} for at in (1, 2)]
     assert [turn[0] for turn in asked(lines(*whole))] == [512, 1024]
+    array = {"context_mode": "message_array_with_responses", "input_length": 100}
+    assert [turn[0] for turn in asked(lines({"timestamp": 0} | array, array | {"input_length": 300}))] == [100, 300]
     untimed = lines({"input_length": 100}, second)
     assert (untimed.arrivals_s(), asked(untimed)[1]) == (None, (160, 2.5, None, 0))
     mixed = lines(first, {"session_id": "b", "input_length": 100}, {"session_id": None, "input_length": 7})

@@ -5,6 +5,7 @@ import json
 from collections import Counter
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -16,6 +17,7 @@ from inferload.workload.content.data import DataContext
 from inferload.workload.replay import ReplaySessions
 from inferload.workload.traces.formats import FORMATS
 from inferload.workload.traces.index import TimeWindow, TraceIndex
+from inferload.workload.traces.turn import ended_s
 
 UNITS = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 
@@ -73,13 +75,51 @@ def test_a_table_has_the_columns_that_the_user_names(
     )
 
 
-def test_columns_of_a_table_that_are_missing_are_named(tmp_path: Path) -> None:
-    file = tmp_path / "t.csv"
-    file.write_text("time,in,out\n1,2,3\n")
-    workload = {"kind": "replay", "path": str(file), "format": "csv", "columns": {"at": "start", "input_tokens": "in"}}
-    message = "t.csv:1: the columns are time, in, out; start, output_tokens is missing"
+def opened(file: Path, text: str, form: str = "csv", **more: Any) -> ReplaySessions:
+    file.write_text(text)
+    names = {"at": "t", "input_tokens": "in", "output_tokens": "out"}
+    columns = {"columns": names | more.pop("columns", {})} if form == "csv" else {}
+    workload = {"kind": "replay", "path": str(file), "format": form, **columns, **more}
+    return ReplaySessions(Replay.model_validate(workload), "replay", DataContext())
+
+
+@pytest.mark.parametrize(
+    ("text", "more", "message"),
+    [
+        ("t,in\n1,2", {}, "t.csv:1: the columns are t, in; out is missing"),
+        ("", {}, "t.csv:1: the columns are none; t, in, out is missing"),
+        ("t,in,in,out\n1,2,3,4", {}, "t.csv:1: column in is there twice; rename one of them"),
+        ("t,in,out\n1,2,3\n1,2", {}, "t.csv:3: 2 fields, the header has 3"),
+        ('t,in,out\n1,2,"3\n', {}, "t.csv:2: the file ends within a quoted field"),
+        ('t,in,out\n1,2,"3"4\n', {}, "t.csv:2: not CSV: "),
+        ("t,in,out\n1700000000000,2,3", {}, "t.csv:2: time 1700000000000 s, .* is it in another unit"),
+        ("t,in,out\n5,2,3\n2024-05-01 00:00:00,2,3", {}, "t.csv:3: time 1714521600 s, .* is it in another unit"),
+        ('{"timestamp": 1700000000000, "input_length": 2, "output_length": 3, "hash_ids": [1]}', {"form": "bailian"},
+         ":1: time 1700000000000 s, .* is it in another unit"),
+        ('{"timestamp": 0, "input_length": 999, "output_length": 3, "hash_ids": [1, 2, 3, 4, 5, 6, 7, 8]}', {"form": "mooncake"},
+         ":1: hash_ids has 8 identities, but 999 tokens fill 2 of 512; .* jsonl with block_tokens"),
+    ],
+)  # fmt: skip
+def test_a_trace_that_would_be_misread_is_refused(
+    tmp_path: Path, text: str, more: dict[str, Any], message: str
+) -> None:
     with pytest.raises(UsageError, match=message):
-        ReplaySessions(Replay.model_validate(workload), "replay", DataContext())
+        opened(tmp_path / "t.csv", text, **more)
+
+
+def test_an_index_and_quoted_lines_change_nothing_and_an_end_before_its_start_is_none(tmp_path: Path) -> None:
+    text = '\ufeff,t,in,out,end,"user",Unnamed: 6,text\r\n0,1,2,3,0.4,a,x,"a\n\nb"\r\n\r\n1,4,5,6,9,a,y,c\r\n'
+    sessions = opened(tmp_path / "t.csv", text, columns={"session": "user", "ends": "end"}, pacing="pauses")
+    assert [(turn.at_s, turn.input_tokens, ended_s(turn)) for turn in sessions.index.session(0)] == [
+        (1, 2, 1),
+        (4, 5, 9),
+    ]
+    assert sessions.index.unused == {"text": 2}
+    assert "1 turn with an end before the start: the end is not used" in sessions.in_words()
+
+
+def test_columns_belong_to_tables_with_ends(tmp_path: Path) -> None:
+    workload = {"kind": "replay", "path": "t.csv", "format": "csv", "columns": {"at": "start"}}
     with pytest.raises(ValueError, match="columns: format azure-2023 has its own names; use format csv"):
         Replay.model_validate(workload | {"format": "azure-2023"})
     with pytest.raises(ValueError, match="pacing pauses: format csv has no end times of answers"):

@@ -26,7 +26,7 @@ from inferload.workload.replay import ReplaySessions
 from inferload.workload.sessions import Sessions
 from inferload.workload.traces.formats import FORMATS
 from inferload.workload.traces.index import TimeWindow, TraceIndex
-from inferload.workload.traces.turn import TraceFault, json_line
+from inferload.workload.traces.turn import TraceFault, json_value
 
 EXACT = calibrate(lambda text: [int.from_bytes(word.encode(), "big") for word in text.split()])
 TRACES = DATA / "traces"
@@ -399,7 +399,7 @@ MOONCAKE = '{"timestamp": %s, "input_length": 600, "output_length": 5, "hash_ids
             "TIMESTAMP,ContextTokens,GeneratedTokens\nnoon,1,2\n",
             "t:2: TIMESTAMP is 'noon'; it must be a date",
         ),
-        ("burstgpt-1", "Timestamp,Request tokens,Response tokens\n1,2\n", "t:2: has 2 cells, the header has 3"),
+        ("burstgpt-1", "Timestamp,Request tokens,Response tokens\n1,2\n", "t:2: 2 fields, the header has 3"),
         ("weka", '{"id": "x"}\n', "t:1: requests is missing; a JSON object is a whole session"),
         ("weka", '{"id": "x", "requests": [3]}\n', "t:1: must be a JSON object (format: weka)"),
         ("tracelab", '{"session_id": "x"}\n', "t: no session to replay: 1 without timing_events"),
@@ -559,4 +559,4 @@ def test_the_bundled_replay_has_a_plan(golden: Callable[[str, str], None]) -> No
 
 def test_a_trace_line_nested_too_deeply_is_not_json() -> None:
     with pytest.raises(TraceFault, match="not JSON"):
-        json_line("[" * 200_000)
+        json_value(b"[" * 200_000)
