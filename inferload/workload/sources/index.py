@@ -22,7 +22,7 @@ from inferload.workload.grouped import Grouped, Ints
 from inferload.workload.sources.file_records import Raw
 from inferload.workload.sources.parsing import RecordedConversation, Skip
 
-VERSION = 9  # of the cached format; an index of another version is rebuilt
+VERSION = 10  # of the cached format; an index of another version is rebuilt
 
 _GROUPED, _BY_SESSION = ("records", "texts"), ("prompts", "answers", "known", "totals", "asked", "turns")
 

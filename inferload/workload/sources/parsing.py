@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from inferload.scenario.schema.sources import Columns, Sampler
 from inferload.workload.content.messages import Role
+from inferload.workload.traces.turn import TraceFault, count_of, is_missing, name_of
 
 _NAMES: Mapping[Role, tuple[str, ...]] = {
     "user": ("human", "user", "prompter"),
@@ -72,14 +73,13 @@ def parse(document: Any, sampler: Sampler, columns: Columns) -> RecordedConversa
     if len(known) < len(turns):
         raise DocumentError(f"{columns.output_tokens} has {len(known)} lengths for {len(turns)} turns")
     for number, length in enumerate(known[-len(turns) :]):
-        if (tokens := _whole_number(columns.output_tokens, length)) is not None:
+        if (tokens := _tokens(columns.output_tokens, length)) is not None:
             turns[number] = replace(turns[number], output_tokens=tokens)
-    session = _value(document, columns.session_id)
     return RecordedConversation(
         tuple(turns),
         (*lead, *conversation.lead),
         _tools(document, columns),
-        None if session in (None, "") else str(session),
+        name_of({"session": _value(document, columns.session_id)}, "session"),
         dict(dropped),
     )
 
@@ -131,15 +131,17 @@ _LIMITS = ("max_completion_tokens", "max_tokens", "max_output_tokens")
 # Keys of a record, its body or its turns that change the load and are not sent.
 _CHANGES_LOAD = (
     "delay timestamp image images audio audios video videos extra temperature top_p top_k min_p stop stop_sequences n seed "
-    "frequency_penalty presence_penalty logprobs response_format tool_choice thinking reasoning reasoning_effort priority"
+    "frequency_penalty presence_penalty repetition_penalty logit_bias logprobs prompt_logprobs response_format structured_outputs "
+    "tool_choice thinking reasoning reasoning_effort chat_template_kwargs min_tokens ignore_eos priority"
 )
-_NOT_SENT = frozenset(_CHANGES_LOAD.split())
+_NOT_SENT = frozenset((*_CHANGES_LOAD.split(), *_LIMITS))
 _CONVERSATIONS = ("conversations", "conversation", "items")  # of ShareGPT's files
 _PROMPT = Columns().prompt
 
 
-def _count_not_sent(document: Mapping[str, Any], dropped: Counter[str]) -> None:
-    for key in sorted(_NOT_SENT & document.keys()):
+def _count_not_sent(document: Mapping[str, Any], dropped: Counter[str], *lengths: str) -> None:
+    """Count the keys that are not sent. `lengths`: those that are used as lengths of answers."""
+    for key in sorted((_NOT_SENT & document.keys()).difference(lengths)):
         value = document[key]
         if value not in (None, "", [], {}) and (value or key != "delay"):
             dropped[f"`{key}`"] += 1
@@ -196,7 +198,7 @@ def _keyed(document: Any, columns: Columns, dropped: Counter[str]) -> Any:
         document = {"turns": document}
     if not isinstance(document, Mapping):
         return document
-    _count_not_sent(document, dropped)
+    _count_not_sent(document, dropped, columns.output_tokens)
     if all(_value(document, key) is None for key in (columns.prompt, columns.messages, *_CONVERSATIONS)):
         turns = document.get("turns")
         if _are_turns(turns):
@@ -209,8 +211,8 @@ def _keyed(document: Any, columns: Columns, dropped: Counter[str]) -> Any:
     body = next((document[key] for key in _BODIES if isinstance(document.get(key), Mapping)), None)
     if body is None or any(_value(document, key) is not None for key in (columns.prompt, columns.messages)):
         return document
-    _count_not_sent(body, dropped)
     limit = next((body[key] for key in _LIMITS if body.get(key) is not None), None)
+    _count_not_sent(body, dropped, *_LIMITS)
     said = body.get("messages", body.get("input"))
     system = body.get("system", body.get("instructions"))
     names = {columns.prompt: body.get("prompt"), columns.messages: said, columns.system: system}
@@ -357,16 +359,16 @@ def _text(document: Mapping[str, Any], key: str) -> str | None:
     return value if isinstance(value, str) and value.strip() else None
 
 
-def _whole_number(key: str, value: Any) -> int | None:
-    if value is None or value == "":
+def _tokens(name: str, length: object) -> int | None:
+    if is_missing(length):
         return None
     try:
-        number = int(value)
-    except (TypeError, ValueError):
-        number = 0
-    if number < 1:
-        raise DocumentError(f"{key} is {value!r}; it must be a whole number from 1")
-    return number
+        tokens = count_of({name: length}, name)
+    except TraceFault:
+        tokens = 0
+    if tokens < 1:
+        raise DocumentError(f"{name} is {length!r}; it must be a whole number from 1")
+    return tokens
 
 
 def _tools(document: Mapping[str, Any], columns: Columns) -> bytes:

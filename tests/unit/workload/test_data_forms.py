@@ -232,11 +232,28 @@ def test_turns_of_other_clients_are_questions_with_their_lengths(
 
 
 def test_names_of_other_clients_and_keys_that_are_not_sent() -> None:
-    keys = {"output_length": 20, "temperature": 0, "delay": 0, "model": "m"}
+    keys = {"output_length": 20, "temperature": 0, "delay": 0, "model": "m", "max_tokens": 9}
     found = parse({"text": "Why?", "turns": 1} | keys, "conversation", Columns())
     assert isinstance(found, RecordedConversation)
-    assert (found.turns, found.dropped) == ((Exchange("Why?", None, 20),), {"`temperature`": 1})
+    assert (found.turns, found.dropped) == ((Exchange("Why?", None, 20),), {"`temperature`": 1, "`max_tokens`": 1})
+    limited = parse({"prompt": "Why?", "max_tokens": 9}, "conversation", Columns(output_tokens="max_tokens"))
+    assert isinstance(limited, RecordedConversation)
+    assert (limited.turns[0].output_tokens, limited.dropped) == (9, {})
     with pytest.raises(DocumentError, match="no text: neither question nor messages"):
         parse({"text": "Why?"}, "conversation", Columns(prompt="question"))
     with pytest.raises(DocumentError, match="several conversations; write each as a line"):
         parse({"metadata": {}, "conversations": [[{"messages": []}]]}, "conversation", Columns())
+
+
+@pytest.mark.parametrize(
+    ("length", "known"), [("100.0", 100), (1e2, 100), ("nan", None), (float("nan"), None), ("-", None)]
+)
+@pytest.mark.parametrize(
+    ("session", "name"), [(1.0, "1"), ("nan", None), (float("nan"), None), ("null", None), ("a", "a")]
+)
+def test_values_of_a_table_are_read_as_tools_write_them(
+    length: Any, known: int | None, session: Any, name: str | None
+) -> None:
+    found = parse({"prompt": "a", "output_tokens": length, "session_id": session}, "conversation", Columns())
+    assert isinstance(found, RecordedConversation)
+    assert (found.turns[0].output_tokens, found.session) == (known, name)

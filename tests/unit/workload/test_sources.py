@@ -188,7 +188,7 @@ def test_invalid_documents_are_refused() -> None:
     assert parse({"conversations": [{"from": "gpt", "value": "x"}]}, "conversation", Columns()) == "one side only"
     with pytest.raises(DocumentError, match="no text: neither prompt nor messages among its keys question"):
         parse({"question": "x"}, "conversation", Columns())
-    for wrong in (0, -1, "many", ["3 or 4"]):
+    for wrong in (0, -1, 3.5, True, "many", ["3 or 4"]):
         with pytest.raises(DocumentError, match=r"output_tokens is .* must be a whole number from 1"):
             parse({"prompt": "x", "output_tokens": wrong}, "conversation", Columns())
     with pytest.raises(DocumentError, match="output_tokens has 1 lengths for 2 turns"):
@@ -599,6 +599,7 @@ TWO = conversation("Hi", "Ho")
         ("csv", "question,tokens\na,1\n", ":1: no column prompt among question, tokens; name the column with source.columns"),
         ("csv", "prompt,output_tokens\na,1\nb\n", ":3: 1 fields, the header has 2"),
         ("csv", 'prompt,output_tokens\na,1\n"b,2\n', ":3: the file ends within a quoted field that begins here; is it whole?"),
+        ("csv", "prompt,output_tokens,output_tokens\na,1,2\n", ":1: column output_tokens is there twice; rename one of them"),
         ("csv", "prompt,output_tokens\na,many\n", ":2: output_tokens is 'many'; it must be a whole number from 1"),
         ("csv", b"prompt\n\xe9\n", ":2: not UTF-8; save the file as UTF-8"),
         ("csv", "prompt,output_tokens\n", ": no usable conversation: it has no records"),
