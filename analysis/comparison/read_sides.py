@@ -62,7 +62,7 @@ def read_side(path: Path, label: str | None = None, names: tuple[str, ...] = NAM
     left_out = {
         "no summary": cut_off,
         "warmed the cache, not counted": [run.label for run in runs if run.arm == WARMING],
-        "no result of a client": unknown,
+        "no result of a client, or that of another file": unknown,
     }
     return Side(
         label or (of_file if file.is_file() else path_label(path)),

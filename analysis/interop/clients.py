@@ -50,7 +50,8 @@ class Client:
     """A client's file. Values are paths: keys and positions between dots; the first of several between bars that has a value.
 
     A number is also a sum, less what has a value, and a quotient of paths: `a + b - c / d`. In `rate`, `statistic` and `count`,
-    `{name}` is a metric, `{q}` a statistic and `{word}` the client's word for it. `settings`: keys below the first path there is.
+    `{name}` is a metric, `{q}` a statistic and `{word}` the client's word for it, in which `{name}` may be. `settings`: keys below
+    the first path there is.
     """
 
     notes: tuple[str, ...] = ()  # empty: what it counts
@@ -72,7 +73,6 @@ class Client:
     started_at: str = ""
     completed: str = ""
     failed: str | Callable[[Document], float | None] = ""
-    unrecorded: tuple[str, ...] = ()  # note on failed requests that are not known
     unfinished: str = ""
 
 
@@ -119,7 +119,7 @@ def _figures(client: Client, document: Document) -> dict[str, float | None]:
             figures[rate] = _in_unit(figures[rate], rate, at(document, name, "unit"))
     for measure, name in _named(units.LATENCIES, client.latencies):
         for q in STATISTICS:
-            path = client.statistic.format(q=q, name=name, word=client.words.get(q, q))
+            path = client.statistic.format(q=q, name=name, word=client.words.get(q, q).format(name=name))
             figures[f"{q}({measure})"] = _in_unit(_number(document, path), measure, client.unit(document, name))
     return figures
 
@@ -144,24 +144,23 @@ def results(client: Client, document: Document, name: str) -> Iterator[Imported]
 
 
 def _result(client: Client, document: Document, name: str) -> Imported:
-    figures = _figures(client, document)
+    figures, settings = _figures(client, document), _settings(client, document)
     completed, unfinished = _number(document, client.completed), _number(document, client.unfinished)
     failed = _number(document, client.failed) if isinstance(client.failed, str) else client.failed(document)
     if completed is None and failed and all(value is None for value in figures.values()):
         completed = 0.0  # AIPerf omits counts of 0
     cut_off = ("it was cancelled before its end",) if document.get("was_cancelled") is True else ()
-    of_failed = failed_note(failed, completed) if failed is not None else client.unrecorded
     counts = client.notes or (f"{note_of(name)}; {_CLOCK_UNKNOWN}",)
-    notes = (*counts, *of_failed, *unfinished_note(unfinished))
+    notes = (*counts, *failed_note(failed, completed, settings.get("num_prompts")), *unfinished_note(unfinished))
     return Imported(
         client=name,
         figures=figures,
         model=_found(text_of, document, client.model),
         seed=_found(lambda value: value if type(value) is int else None, document, client.seed),
-        settings=_settings(client, document),
+        settings=settings,
         input_tokens=_mean(document, client.input_tokens),
         output_tokens=_mean(document, client.output_tokens),
-        concurrency=_number(document, client.concurrency) or None,  # 0: no limit
+        concurrency=max(0.0, _number(document, client.concurrency) or 0.0) or None,  # 0 and -1: no limit
         started_at=str(_found(lambda value: value or None, document, client.started_at) or ""),
         notes=(*notes, *cut_off),
         completed=completed,
@@ -226,7 +225,6 @@ _SGLANG = replace(
     settings={"": f"{_SGLANG_SETTINGS} {_SGLANG_WORKLOAD}"},
     started_at="",
     failed=_sglang_failed,
-    unrecorded=("it does not record failed requests",),
 )
 _AIPERF = Client(
     rates=("request_throughput", "output_token_throughput", "total_token_throughput", "goodput"),
@@ -303,8 +301,8 @@ _INFERENCE_PERF = Client(
 _EVALSCOPE = Client(
     rates=("Req Throughput (req/s)", "Output Throughput (tok/s)", "Total Throughput (tok/s)"),
     latencies=("TTFT (ms)", "TPOT (ms)", "ITL (ms)", "Latency (s)"),
-    statistic="{word}{name}",
-    words={"mean": "Avg ", **{q: f"percentiles.{q[1:]}%." for q in STATISTICS[1:]}},
+    statistic="{word}",
+    words={"mean": "Avg {name}|{name}", **{q: f"percentiles.{q[1:]}%.{{name}}" for q in STATISTICS[1:]}},
     unit=lambda _document, name: "s" if name.endswith("(s)") else "ms",
     model="arguments.model",
     seed="arguments.seed",
@@ -363,7 +361,7 @@ def recognised(document: Document) -> tuple[str, Client] | None:
     is_vllm = "completed" in keys and bool(_VLLM_ONLY & keys)
     of_rust = {"input_throughput", "max_model_len"} <= keys
     serving = "TensorRT-LLM benchmark_serving" if "user_throughput" in keys else "vllm-rs bench" if of_rust else VLLM
-    llmd, tool = text_of(document.get("version")) or "", at(document, "scenario", "load", "standardized")
+    llmd, tool = str(document.get("version")), at(document, "scenario", "load", "standardized")
     report = f"llm-d Benchmark Report {llmd} of {at(tool, 'tool') or 'an unknown tool'} {at(tool, 'tool_version') or ''}".strip()
     rows: tuple[tuple[bool, str, Client], ...] = (
         (llmd.startswith("0.2") and at(document, *_OF_LLMD.split(".")) is not None, report, _LLMD),
@@ -391,10 +389,15 @@ def refused(document: Document) -> tuple[str, str] | None:
     export = "name profile_export_aiperf.json"
     rows = (
         ({"version", "scenario", "metrics"} <= keys, "llm-d Benchmark Report 0.1", "write it as version 0.2.1"),
+        (
+            {"Request throughput (req/s)", "Succeed requests"} <= keys,
+            "an earlier EvalScope",
+            "repeat it with EvalScope 1.14",
+        ),
         (reports, "GuideLLM 0.1", "results are read from GuideLLM 0.2 on"),
         (old and _is_of_nvidia(document), "GenAI-Perf", "repeat it with AIPerf, its successor"),
         ("timeslices" in keys, "AIPerf by time slice", export),
-        ({"aiperf_version", "metrics"} <= keys, "AIPerf on the server's metrics", export),
+        ({"aiperf_version", "metrics"} <= keys, "AIPerf on several runs or on the server's metrics", export),
         ({"avg_latency", "percentiles"} <= keys, "vllm bench latency", "name a result of vllm bench serve"),
     )
     return next(((name, remedy) for matches, name, remedy in rows if matches), None)

@@ -57,7 +57,7 @@ def _of_json(path: Path, text: str) -> list[Imported]:
 
 @dataclass(frozen=True, slots=True)
 class FolderResults:
-    """Results of the files of a folder. `left_out`: names of files that are no result of a client."""
+    """Results of the files of a folder. `left_out`: names of files that are no result of a client, or repeat another one."""
 
     by_file: Mapping[Path, Sequence[Imported]]
     left_out: tuple[str, ...] = ()
@@ -70,7 +70,10 @@ def read_folder(folder: Path, texts: bool) -> FolderResults:
     for several texts, or for a damaged file.
     """
     files = [file for file in sorted(folder.glob("[!.]*")) if file.is_file()]
-    by_file, left_out = _known_files([file for file in files if file.suffix in _DOCUMENTS])
+    documents = [file for file in files if file.suffix in _DOCUMENTS]
+    again = [file for file in documents if any(_repeats(file.name, other.name) for other in documents)]
+    by_file, left_out = _known_files([file for file in documents if file not in again])
+    left_out = (*left_out, *(file.name for file in again))
     for suffixes in (_TABLES, _PRINTED) if texts else ():
         if not by_file:
             by_file, _ = _known_files([file for file in files if file.suffix in suffixes])
@@ -78,6 +81,12 @@ def read_folder(folder: Path, texts: bool) -> FolderResults:
                 names = ", ".join(file.name for file in by_file)
                 raise UsageError(f"{folder}: {len(by_file)} texts with figures ({names}); name one of them")
     return FolderResults(by_file, left_out)
+
+
+def _repeats(name: str, other: str) -> bool:
+    """Return True for a file with the figures of another one: llm-d's report of it, or inference-perf's summary of its stages."""
+    of_stage = other.startswith("stage_") and other.endswith(_LIFECYCLE)
+    return (name != other and other in name) or (of_stage and name == f"summary{_LIFECYCLE}")
 
 
 def _known_files(files: Sequence[Path]) -> tuple[dict[Path, list[Imported]], tuple[str, ...]]:
@@ -187,6 +196,7 @@ def _results(path: Path, document: object) -> list[Imported]:
 _JSON = re.compile(r"\ufeff?\s*\[?\s*\{")
 _YAML = (".yaml", ".yml")
 _DOCUMENTS = (".json", ".jsonl", *_YAML)
+_LIFECYCLE = "_lifecycle_metrics.json"
 _EVALSCOPE_SUMMARY = "benchmark_summary.json"
 _TABLES = (".csv",)
 _PRINTED = (".md", ".txt", ".log")

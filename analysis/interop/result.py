@@ -79,12 +79,14 @@ def text_of(value: object) -> str | None:
     return value if isinstance(value, str) and value else None
 
 
-def failed_note(failed: float | None, completed: float | None) -> tuple[str, ...]:
-    """Return a note on failed requests, which may bias the latencies of the others."""
-    if not failed:
-        return ()
+def failed_note(failed: float | None, completed: float | None, sent: object = None) -> tuple[str, ...]:
+    """Return a note on failed requests, which may bias the latencies of the others. `sent`: number of requests, if known."""
+    if failed is None:
+        fewer = (total := number_of(sent)) and completed is not None and completed < total
+        known = f": {number(completed)} of {number(total)} were completed" if fewer else ""
+        return (f"its failed requests are not known{known}",)
     of_all = "" if completed is None else f"{number(failed + completed)} "
-    return (f"{number(failed)} of its {of_all}requests failed and are not in the latencies",)
+    return (f"{number(failed)} of its {of_all}requests failed and are not in the latencies",) if failed else ()
 
 
 def unfinished_note(count: float | None) -> tuple[str, ...]:

@@ -105,6 +105,7 @@ CLIENTS: dict[str, tuple[dict[str, Any], str]] = {
     "genai-bench": (STORED["genai-bench"], "genai-bench"),
     "inference-perf": (inference_perf(), "inference-perf"),
     "llm-d": (llmd(), "llm-d Benchmark Report 0.2.1 of guidellm 0.8.1"),
+    "llm-d as a number": (llmd() | {"version": 0.2}, "llm-d Benchmark Report 0.2 of guidellm 0.8.1"),
 }
 kinds = st.sampled_from(sorted(CLIENTS))
 
@@ -160,6 +161,34 @@ def test_evalscopes_summary_is_read_with_the_files_beside_it(tmp_path: Path) -> 
     assert {name: value for name, value in read.figures.items() if value is not None} == known
     (tmp_path / "benchmark_percentile.json").unlink()
     assert imported.read(file)[0].figures["p99(ttft_ms)"] is None
+    file.write_text(json.dumps(summary | {"Concurrency": -1, "TTFT (ms)": 50.0}))  # a mean without its name
+    (read,) = imported.read(file)
+    assert (read.concurrency, read.figures["mean(ttft_ms)"], read.figures["p50(ttft_ms)"]) == (None, 50, None)
+
+
+def test_a_folder_has_each_result_once(tmp_path: Path) -> None:
+    """The summary of inference-perf is over its stages, and llm-d writes each stage again as a report."""
+    stages = [inference_perf() | {"load_summary": {"requested_rate": rate}} for rate in (1, 2)]
+    files = {f"stage_{number}_lifecycle_metrics.json": stage for number, stage in enumerate(stages)}
+    others = {
+        "summary_lifecycle_metrics.json": inference_perf(),
+        "per_request_lifecycle_metrics.json": [{"request": {}}],
+    }
+    others |= {f"benchmark_report_v0.2,_{name}.yaml": llmd() for name in files}
+    for name, content in (files | others).items():
+        (tmp_path / name).write_text(json.dumps(content))
+    found = imported.read_folder(tmp_path, texts=True)
+    assert [file.name for file in found.by_file] == sorted(files)
+    assert sorted(found.left_out) == sorted(others)
+    for name in files:
+        (tmp_path / name).unlink()
+    assert len(imported.read_folder(tmp_path, texts=True).by_file) == 3
+
+
+def test_unknown_failures_are_said(tmp_path: Path) -> None:
+    document = {key: value for key, value in STORED["vllm-bench"].items() if key != "failed"}
+    (read,) = imported.read(write(tmp_path, document | {"num_prompts": 100, "completed": 60}))
+    assert (read.failed, read.notes[1]) == (None, "its failed requests are not known: 60 of 100 were completed")
 
 
 def test_sglangs_own_names_are_read(tmp_path: Path) -> None:
@@ -170,7 +199,7 @@ def test_sglangs_own_names_are_read(tmp_path: Path) -> None:
     assert plain.figures["total_tok_per_s"] == 300  # computed: early versions lack it
     assert plain.figures["turns_per_s"] == detailed.figures["turns_per_s"] == 2
     assert (plain.input_tokens, plain.model, detailed.model) == (50, None, "some/model")
-    assert "does not record failed requests" in plain.notes[1]
+    assert plain.notes[1] == "its failed requests are not known"
     assert detailed.notes[1].startswith("1 of its 61 requests failed")
 
 
@@ -233,6 +262,10 @@ def test_each_benchmark_of_guidellm_is_a_result(tmp_path: Path) -> None:
         ),
         ({"aiperf_version": "0.13.0", "metrics": {}, "summary": {}}, "name profile_export_aiperf.json"),
         ({"timeslices": []}, "AIPerf by time slice"),
+        (
+            {"Request throughput (req/s)": 1.0, "Succeed requests": 9},
+            "a result of an earlier EvalScope, which is not read; repeat it",
+        ),
         ({"avg_latency": 1.0, "latencies": [], "percentiles": {}}, "vllm bench latency"),
         ({"metadata": {"guidellm_version": "9.0"}, "benchmarks": []}, "GuideLLM 9.0, but has no figures"),
         (
