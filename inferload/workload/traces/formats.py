@@ -30,6 +30,7 @@ class Format(Struct, frozen=True):
     columns: tuple[str, ...] | None = None  # of a table: those that it must have; None: JSON
     lists: bool = False  # a record need not be an object
     nested: Nested | None = None
+    beside: bool = False  # turns of a session that overlap are those of agents that run at the same time
     ordered: bool = True  # lines are sorted by time
     timed: bool = True  # sessions have start times
     published: bool = True  # checked against lines of a published file
@@ -60,7 +61,7 @@ FORMATS: Mapping[str, Format] = {
             timed=False,
         ),
         Format("tracelab", tracelab.tracelab, beyond(*tracelab.KEYS), ordered=False),
-        Format("otel", otel.otel, otel.unused, lists=True, ordered=False, published=False),
+        Format("otel", otel.otel, otel.unused, lists=True, beside=True, ordered=False, published=False),
         Format("jsonl", requests.own),
         of_table(requests.TableColumns()),
     )

@@ -16,6 +16,7 @@ from inferload.base.numbers import exact, plural
 from inferload.workload.grouped import Grouped
 from inferload.workload.json_values import Record, RecordFault
 from inferload.workload.tables import TableFault, columns_of, row_of, rows
+from inferload.workload.traces import weka
 from inferload.workload.traces.files import JSON, TABLES, TraceFile, TraceFiles, json_records
 from inferload.workload.traces.formats import Format
 from inferload.workload.traces.turn import (
@@ -129,7 +130,8 @@ class TraceIndex:
             if offset != current:
                 current, of_line = offset, self._line(offset, length)
             turns.append(of_line[number])
-        return completed(turns)
+        turns = completed(turns)
+        return weka.beside(turns) if self.format.beside else turns
 
     def _line(self, offset: int, length: int) -> list[Any]:
         """Return the turns of a record, and the reasons why others are left out."""
@@ -158,7 +160,8 @@ class TraceIndex:
                 f"{plural(branches, 'turn')} with the parent of an earlier one (branches): sent in order of time"
             )
         if overlapping := found[_OVERLAP]:
-            lines.append(f"{plural(overlapping, 'turn')} began before the answer before had ended: sent after it")
+            sent = "beside it, as of another agent" if self.format.beside else "after it"
+            lines.append(f"{plural(overlapping, 'turn')} began before the answer before had ended: sent {sent}")
         if backward := found[_BACKWARD]:
             lines.append(f"{plural(backward, 'turn')} with an end before the start: the end is not used")
         if self.images:

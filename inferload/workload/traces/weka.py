@@ -297,11 +297,21 @@ def _first_s(agent: Agent) -> float:
     return min(chain((turn.at_s for turn in agent.turns()), inner), default=0.0)
 
 
-def _streams(turns: Sequence[RecordedTurn]) -> list[list[RecordedTurn]]:
+def beside(turns: Sequence[RecordedTurn]) -> list[RecordedTurn]:
+    """Return the turns of a session, sorted by time, as those of a main agent and of sub-agents that run while they overlap it."""
+    first, *others = _streams(turns, 0.0)
+    agents = [
+        Agent(str(number), items=[replace(turn, agent=str(number)) for turn in stream])
+        for number, stream in enumerate(others, 2)
+    ]
+    return _ordered(Agent(items=[*first, *agents]), Placed([], None)) if agents else first
+
+
+def _streams(turns: Sequence[RecordedTurn], rounded_s: float = ROUNDED_S) -> list[list[RecordedTurn]]:
     """Distribute turns, sorted by time, over sequences in which none begins before the end of the one before."""
     streams: list[list[RecordedTurn]] = []
     for turn in turns:
-        free = [stream for stream in streams if not _overlap(stream[-1], turn)]
+        free = [stream for stream in streams if not _overlap(stream[-1], turn, rounded_s)]
         if free:
             max(free, key=lambda stream: ended_s(stream[-1])).append(turn)
         else:
@@ -309,8 +319,8 @@ def _streams(turns: Sequence[RecordedTurn]) -> list[list[RecordedTurn]]:
     return streams
 
 
-def _overlap(turn: RecordedTurn, following: RecordedTurn) -> bool:
-    return following.at_s < ended_s(turn) - ROUNDED_S
+def _overlap(turn: RecordedTurn, following: RecordedTurn, rounded_s: float = ROUNDED_S) -> bool:
+    return following.at_s < ended_s(turn) - rounded_s
 
 
 def in_words(counts: Counter[str]) -> list[str]:

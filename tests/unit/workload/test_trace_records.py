@@ -167,12 +167,17 @@ def test_only_spans_of_requests_are_sent_and_failed_ones_are_counted(tmp_path: P
 
     failed, untimed = span(5, 6, status={"code": 2}), span(7, 8, start_time=None)
     others = [span(0, 9, "invoke_agent"), span(7, 8, "plan"), {"name": "without attributes"}]
-    spans = [*others, span(2, 3), span(1, 4, reason="tool_calls"), untimed, failed]
+    spans = [*others, span(2, 3), span(1, 4, reason="tool_calls"), span(3, 5), span(6, 7), untimed, failed]
     sessions = opened(tmp_path / "t", "otel", [{"session_id": "x", "harness": "h", "spans": spans}])
-    assert [(turn.session, turn.after) for turn in sessions.index.session(0)] == [("x", "think"), ("x", "tool")]
+    turns = [(turn.session, turn.after, turn.agent) for turn in sessions.index.session(0)]
+    assert turns == [("x", "think", ""), ("x", "tool", "2"), ("x", "think", "2"), ("x", "think", "2")]
+    begun = [(turn.ask.due_s, turn.path) for turn in outline(sessions.script(0, Random(0), Notes()), 0)]
+    assert sorted(begun) == [(0, ""), (1, "/2"), (2, "/2"), (5, "/2")]
     assert sessions.index.left_out == {"that failed": 1, "without start_time": 1}
-    assert sessions.index.unused == {"gen_ai.usage.image.input_tokens": 6}
-    assert "1 turn began before the answer before had ended: sent after it" in sessions.in_words()
+    assert sessions.index.unused == {"gen_ai.usage.image.input_tokens": 8}
+    assert (
+        "2 turns began before the answer before had ended: sent beside it, as of another agent" in sessions.in_words()
+    )
 
 
 @pytest.mark.parametrize("zone", ["", "Z", "+00:00", " UTC", "utc", " GMT", " +00:00"])
