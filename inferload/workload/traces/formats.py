@@ -16,8 +16,7 @@ class Nested(Struct, frozen=True):
 
     session: Callable[[bytes, int], weka.WekaSession]  # (JSON of a session, its position)
     place: Callable[[Sequence[weka.WekaSession]], weka.Placed]  # times of the sessions of a file
-    observed: Callable[[weka.Placed, Sequence[weka.WekaSession]], Counter[str]]
-    in_words: Callable[[Counter[str]], list[str]]  # lines of the plan for what was observed in all files
+    in_words: Callable[[Counter[str]], list[str]]  # lines of the plan for the counts of all files
     whole: Callable[[bytes, RecordedTurn], RecordedTurn]  # (JSON of a turn, turn without blocks) -> turn with blocks
 
 
@@ -36,27 +35,33 @@ class Format(Struct, frozen=True):
     published: bool = True  # checked against lines of a published file
 
 
-def of_table(columns: requests.TableColumns) -> Format:
-    """Return the format of a table with these columns."""
-    used = tuple(filter(None, (columns.at, columns.input_tokens, columns.output_tokens, columns.session, columns.ends)))
-    return Format("csv", partial(requests.table, columns), beyond(*used), used, ordered=False)
+def of_table(columns: requests.TableColumns, name: str = "csv", published: bool = True, *unused: str) -> Format:
+    """Return the format of a table with these columns. Published tables are sorted, and may lack columns of sessions and ends.
+
+    `unused`: columns that do not change the load.
+    """
+    named = [columns.at, columns.input_tokens, columns.output_tokens]
+    more = list(filter(None, (columns.session, columns.ends, columns.lasts, columns.images)))
+    required = named if name != "csv" else named + more
+    unknown = beyond(*named, *more, *unused)
+    return Format(
+        name, partial(requests.table, columns), unknown, tuple(required), ordered=name != "csv", published=published
+    )
 
 
-_OF_AZURE = beyond(*requests.AZURE, "NumImages")
-_OF_BURSTGPT = beyond(*requests.BURSTGPT, "Session ID", "Elapsed time", "Total tokens", "Log Type")
 FORMATS: Mapping[str, Format] = {
     trace_format.name: trace_format
     for trace_format in (
         Format("mooncake", requests.mooncake, beyond(*requests.MOONCAKE)),
         Format("bailian", requests.bailian, beyond(*requests.BAILIAN)),
-        Format("azure-2023", requests.azure, _OF_AZURE, requests.AZURE),
-        Format("azure-2024", requests.azure, _OF_AZURE, requests.AZURE),
-        Format("azure-2025", requests.azure, _OF_AZURE, requests.AZURE, published=False),
-        Format("burstgpt-1", requests.burstgpt, _OF_BURSTGPT, requests.BURSTGPT),
-        Format("burstgpt-2", requests.burstgpt, _OF_BURSTGPT, requests.BURSTGPT),
+        of_table(requests.AZURE, "azure-2023"),
+        of_table(requests.AZURE, "azure-2024"),
+        of_table(requests.AZURE, "azure-2025", False),
+        of_table(requests.BURSTGPT, "burstgpt-1", True, "Total tokens", "Log Type"),
+        of_table(requests.BURSTGPT, "burstgpt-2", True, "Total tokens", "Log Type"),
         Format(
             "weka",
-            nested=Nested(weka.weka, weka.place, weka.observed, weka.in_words, weka.weka_whole),
+            nested=Nested(weka.weka, weka.place, weka.in_words, weka.weka_whole),
             ordered=False,
             timed=False,
         ),

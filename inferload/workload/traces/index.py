@@ -47,10 +47,14 @@ _FAULTS = (TraceFault, ValueError, KeyError, AttributeError, TypeError, Arithmet
 _OUTSIDE = "of sessions that begin outside the window"
 _EMPTY = "without a prompt or an answer"
 _UNTIMED = "of sessions without a start time, which others have"
-_NO_PARENT = "no parent"
-_BRANCH = "branch"
-_OVERLAP = "overlap"
-_BACKWARD = "backward"
+_NO_PARENT, _BRANCH, _OVERLAP, _BESIDE, _BACKWARD = "no parent", "branch", "overlap", "beside", "backward"
+_OBSERVED = {
+    _NO_PARENT: "{} whose parent is not in the file: each begins a session",
+    _BRANCH: "{} with the parent of an earlier one (branches): sent in order of time",
+    _OVERLAP: "{} began before the answer before had ended: sent after it",
+    _BESIDE: "{} began before the answer before had ended: sent beside it, as of another agent",
+    _BACKWARD: "{} with an end before the start: the end is not used",
+}
 _EXPECTED = (_EMPTY, _OUTSIDE, "not a request")
 _LATEST_S, _LONGEST_S = 1e11, 1e9  # times since 1970, and from the first request, are shorter
 _MOST_KEYS, _LONGEST_KEY = 32, 48  # of keys that are not used, in the line about them
@@ -153,17 +157,7 @@ class TraceIndex:
         """Return lines of the plan on what was found in the files, beside the numbers of turns and sessions."""
         found = self._observed
         lines = [] if self.format.nested is None else self.format.nested.in_words(found)
-        if orphans := found[_NO_PARENT]:
-            lines.append(f"{plural(orphans, 'turn')} whose parent is not in the file: each begins a session")
-        if branches := found[_BRANCH]:
-            lines.append(
-                f"{plural(branches, 'turn')} with the parent of an earlier one (branches): sent in order of time"
-            )
-        if overlapping := found[_OVERLAP]:
-            sent = "beside it, as of another agent" if self.format.beside else "after it"
-            lines.append(f"{plural(overlapping, 'turn')} began before the answer before had ended: sent {sent}")
-        if backward := found[_BACKWARD]:
-            lines.append(f"{plural(backward, 'turn')} with an end before the start: the end is not used")
+        lines += [text.format(plural(found[what], "turn")) for what, text in _OBSERVED.items() if found[what]]
         if self.images:
             lines.append(f"{plural(self.images, 'image')}, whose tokens are not in the planned lengths")
         if not self.format.published:
@@ -243,7 +237,7 @@ class TraceIndex:
         )
         sessions = [session for _record, session in parsed]
         placed = nested.place(sessions)
-        self._observed += nested.observed(placed, sessions)
+        self._observed += placed.counts
         for session, turns in zip(sessions, placed.sessions, strict=True):
             self.unused += session.unused
             self.left_out += session.left_out
@@ -282,7 +276,7 @@ class TraceIndex:
         if session.positions:
             session.begins_s = min(session.begins_s, turn.at_s) if turn.timed else session.begins_s
             if turn.timed and turn.at_s < session.ends_s:
-                self._observed[_OVERLAP] += 1
+                self._observed[_BESIDE if self.format.beside else _OVERLAP] += 1
         else:
             session.begins_s, session.timed = turn.at_s, turn.timed
             self._sessions.append(session)

@@ -87,37 +87,11 @@ def own(row: Row) -> tuple[RecordedTurn]:
     return (turn,)
 
 
-AZURE = ("TIMESTAMP", "ContextTokens", "GeneratedTokens")
-
-
-def azure(row: Row) -> tuple[RecordedTurn]:
-    """Parse `TIMESTAMP` (UTC without an offset), `ContextTokens`, `GeneratedTokens`, and of 2025 `NumImages`."""
-    tokens = count_of(row, "ContextTokens"), count_of(row, "GeneratedTokens")
-    images = 0 if is_missing(row.get("NumImages")) else count_of(row, "NumImages")
-    return (RecordedTurn(instant_s("TIMESTAMP", row["TIMESTAMP"]), *tokens, images=images),)
-
-
-BURSTGPT = ("Timestamp", "Request tokens", "Response tokens")
-
-
-def burstgpt(row: Row) -> tuple[RecordedTurn]:
-    """Parse `Timestamp` in s, `Request tokens`, `Response tokens`; since release 2.0 `Session ID`, `Elapsed time` in s."""
-    at_s = number_of(row, "Timestamp")
-    turn = RecordedTurn(
-        at_s,
-        count_of(row, "Request tokens"),
-        count_of(row, "Response tokens"),
-        session=name_of(row, "Session ID"),
-        ends_s=None if is_missing(row.get("Elapsed time")) else at_s + number_of(row, "Elapsed time"),
-    )
-    return (turn,)
-
-
 _UNITS_S = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "ns": 1e-9}
 
 
 class TableColumns(Struct, frozen=True):
-    """Names of the columns of a table. None: it has no such column."""
+    """Names of the columns of a table. None: it has no such column. Times are dates (UTC without an offset) or numbers."""
 
     at: str = "at_s"
     input_tokens: str = "input_tokens"
@@ -125,23 +99,32 @@ class TableColumns(Struct, frozen=True):
     session: str | None = None
     ends: str | None = None
     time_unit: str = "s"  # of times that are numbers
+    lasts: str | None = None  # time from start to end
+    images: str | None = None
+
+
+AZURE = TableColumns("TIMESTAMP", "ContextTokens", "GeneratedTokens", images="NumImages")
+BURSTGPT = TableColumns("Timestamp", "Request tokens", "Response tokens", "Session ID", lasts="Elapsed time")
 
 
 def table(names: TableColumns, row: Row) -> tuple[RecordedTurn]:
-    """Parse a row of a table with columns named by the user."""
+    """Parse a row of a table. Columns of ends and images may be missing."""
+    at_s = _time_s(names, names.at, row)
+    ends_s, images = None, 0
+    if names.ends is not None and not is_missing(row.get(names.ends)):
+        ends_s = _time_s(names, names.ends, row)
+    if names.lasts is not None and not is_missing(row.get(names.lasts)):
+        ends_s = at_s + _time_s(names, names.lasts, row)
+    if names.images is not None and not is_missing(row.get(names.images)):
+        images = count_of(row, names.images)
+    tokens = count_of(row, names.input_tokens), count_of(row, names.output_tokens)
+    session = None if names.session is None else name_of(row, names.session)
+    return (RecordedTurn(at_s, *tokens, session=session, ends_s=ends_s, images=images),)
 
-    def at_s(name: str) -> float:
-        try:
-            float(row[name])
-        except ValueError:
-            return instant_s(name, row[name])
-        return number_of(row, name) * _UNITS_S[names.time_unit]
 
-    turn = RecordedTurn(
-        at_s(names.at),
-        count_of(row, names.input_tokens),
-        count_of(row, names.output_tokens),
-        session=None if names.session is None else name_of(row, names.session),
-        ends_s=None if names.ends is None or is_missing(row[names.ends]) else at_s(names.ends),
-    )
-    return (turn,)
+def _time_s(names: TableColumns, name: str, row: Row) -> float:
+    try:
+        number = float(row[name])
+    except ValueError:
+        return instant_s(name, row[name])
+    return (number if 0 < number < 1e30 else number_of(row, name)) * _UNITS_S[names.time_unit]

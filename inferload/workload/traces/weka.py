@@ -174,15 +174,10 @@ def weka_whole(text: bytes, turn: RecordedTurn) -> RecordedTurn:
 
 
 class Placed(Struct):
-    """Sessions of a file on their own clocks, and what was found about the file's times."""
+    """Sessions of a file on their own clocks, and counts for the plan: see `in_words`."""
 
-    sessions: list[list[RecordedTurn]]
-    clock: str | None  # None: no sub-agents
-    agents: int = 0
-    turns: int = 0  # of sub-agents
-    split: int = 0  # sub-agents whose requests overlap
-    streams: int = 0  # their requests in sequences that do not overlap
-    overlapping: int = 0  # requests of main agents that begin before the end of the one before
+    sessions: list[list[RecordedTurn]] = field(default_factory=list)
+    counts: Counter[str] = field(default_factory=Counter)
 
 
 def place(sessions: Sequence[WekaSession]) -> Placed:
@@ -191,20 +186,21 @@ def place(sessions: Sequence[WekaSession]) -> Placed:
     seen = [entry for main in mains for entry in _entries(main)]
     absolute = sum(_absolute_vote(agent) for agent, _before_s, _next_s in seen) > 0
     at_end = not absolute and sum(_end_vote(*entry) for entry in seen) > 0
-    placed = Placed([], None, len(seen))
+    placed = Placed()
+    counts = placed.counts
     if seen:
-        entry = "its result" if at_end else "its start"
-        placed.clock = (
-            "from the start of the session"
-            if absolute
-            else f"from the start of the sub-agent, whose entry has the time of {entry}"
-        )
+        entry = f"from the start of the sub-agent, whose entry has the time of its {'result' if at_end else 'start'}"
+        counts[f"clock: {'from the start of the session' if absolute else entry}"] = 1
+        counts["agents"] = len(seen)
     clocks = _Clocks(absolute, at_end)
-    for main in mains:
+    for session in sessions:
+        main = session.main
         clocks.place(main, 0.0)
-        placed.overlapping += sum(_overlap(*pair) for pair in pairwise(main.turns()))
-        placed.sessions.append(_ordered(main, placed))
-        placed.turns += sum(bool(turn.agent) for turn in placed.sessions[-1])
+        placed.sessions.append(_ordered(main, counts))
+        counts["overlapping"] += sum(_overlap(*pair) for pair in pairwise(main.turns()))
+        counts["turns"] += sum(bool(turn.agent) for turn in placed.sessions[-1])
+        counts["short"] += session.short
+        counts.update({f"model: {model}": count for model, count in session.models.items()})
     return placed
 
 
@@ -270,22 +266,22 @@ class _Clocks(Struct, frozen=True):
         return zero_s + max(0.0, agent.stamp_s - before_stamp_s)
 
 
-def _ordered(agent: Agent, placed: Placed) -> list[RecordedTurn]:
+def _ordered(agent: Agent, counts: Counter[str]) -> list[RecordedTurn]:
     """Return an agent's turns by time, each followed by those of the sub-agents that began before the next one."""
     agents = sorted(((_first_s(inner), inner) for inner in agent.agents()), key=lambda begun: begun[0])
     turns = sorted(agent.turns(), key=lambda turn: turn.at_s)
     others: list[list[RecordedTurn]] = []
     if agent.path:
         turns, *others = _streams(turns) or [[]]
-        placed.split += bool(others)
-        placed.streams += len(others) + bool(others)
+        counts["split"] += bool(others)
+        counts["streams"] += len(others) + bool(others)
     ordered: list[RecordedTurn] = []
     for turn, following in zip(turns, chain(turns[1:], [None]), strict=False):
         ordered.append(turn)
         while agents and (following is None or agents[0][0] < following.at_s):
-            ordered += _ordered(agents.pop(0)[1], placed)
+            ordered += _ordered(agents.pop(0)[1], counts)
     for _first, inner in agents:  # of an agent without requests of its own
-        ordered += _ordered(inner, placed)
+        ordered += _ordered(inner, counts)
     streams = (
         [replace(turn, agent=f"{agent.path}#{number}") for turn in stream] for number, stream in enumerate(others, 2)
     )
@@ -304,7 +300,7 @@ def beside(turns: Sequence[RecordedTurn]) -> list[RecordedTurn]:
         Agent(str(number), items=[replace(turn, agent=str(number)) for turn in stream])
         for number, stream in enumerate(others, 2)
     ]
-    return _ordered(Agent(items=[*first, *agents]), Placed([], None)) if agents else first
+    return _ordered(Agent(items=[*first, *agents]), Counter()) if agents else first
 
 
 def _streams(turns: Sequence[RecordedTurn], rounded_s: float = ROUNDED_S) -> list[list[RecordedTurn]]:
@@ -345,18 +341,6 @@ def in_words(counts: Counter[str]) -> list[str]:
         named = ", ".join(f"{model} ({count})" for model, count in sorted(models, key=lambda model: -model[1]))
         lines.append(f"recorded models (requests): {named}; all are sent to the model of the run")
     return lines
-
-
-def observed(placed: Placed, sessions: Sequence[WekaSession]) -> Counter[str]:
-    """Return counts of one file for the plan."""
-    counts = Counter({"agents": placed.agents, "turns": placed.turns, "split": placed.split, "streams": placed.streams})
-    counts["overlapping"] = placed.overlapping
-    counts["short"] = sum(session.short for session in sessions)
-    if placed.clock is not None:
-        counts[f"clock: {placed.clock}"] = 1
-    for session in sessions:
-        counts.update({f"model: {model}": count for model, count in session.models.items()})
-    return +counts
 
 
 class IdleCap:
