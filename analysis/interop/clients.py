@@ -351,19 +351,29 @@ _SGLANG_ONLY = {"total_output_tokens_retokenized", "mean_e2e_latency_ms", "media
 _NVIDIA_FIGURES = ("request_throughput", "request_latency", "time_to_first_token", "output_token_throughput")
 
 
-def recognised(document: Document) -> tuple[str, Client] | None:
-    """Return the client of a file by name and version; None for another file."""
-    keys, first = document.keys(), at(document, "benchmarks", 0)
+def recognised(document: Document) -> tuple[str, Client | str] | None:
+    """Return the client of a file by name and version, or what it is and the remedy if it is not read; None for another file."""
+    keys, first, settings = document.keys(), at(document, "benchmarks", 0), at(document, "input_config")
     version = text_of(document.get("aiperf_version")) or "of an unknown version"
     guidellm = text_of(at(document, "metadata", "guidellm_version"))
     before_0_5 = "0.4" if isinstance(first, Mapping) and "config" in first else "0.2 or 0.3"
-    before_0_4 = at(document, "input_config", "endpoint", "model_names") is not None and _is_of_nvidia(document)
+    before_0_4 = at(settings, "endpoint", "model_names") is not None and _is_of_nvidia(document)
+    genai_perf = at(settings, "model_names") is not None and "aiperf_version" not in keys and _is_of_nvidia(document)
     is_vllm = "completed" in keys and bool(_VLLM_ONLY & keys)
     of_rust = {"input_throughput", "max_model_len"} <= keys
     serving = "TensorRT-LLM benchmark_serving" if "user_throughput" in keys else "vllm-rs bench" if of_rust else VLLM
     llmd, tool = str(document.get("version")), at(document, "scenario", "load", "standardized")
     report = f"llm-d Benchmark Report {llmd} of {at(tool, 'tool') or 'an unknown tool'} {at(tool, 'tool_version') or ''}".strip()
-    rows: tuple[tuple[bool, str, Client], ...] = (
+    old_evalscope = {"Request throughput (req/s)", "Succeed requests"} <= keys
+    export = "name profile_export_aiperf.json"
+    rows: tuple[tuple[bool, str, Client | str], ...] = (
+        ({"version", "scenario", "metrics"} <= keys, "llm-d Benchmark Report 0.1", "write it as version 0.2.1"),
+        (old_evalscope, "an earlier EvalScope", "repeat it with EvalScope 1.14"),
+        (isinstance(at(first, "benchmarks"), list), "GuideLLM 0.1", "results are read from GuideLLM 0.2 on"),
+        (genai_perf, "GenAI-Perf", "repeat it with AIPerf, its successor"),
+        ("timeslices" in keys, "AIPerf by time slice", export),
+        ({"aiperf_version", "metrics"} <= keys, "AIPerf on several runs or on the server's metrics", export),
+        ({"avg_latency", "percentiles"} <= keys, "vllm bench latency", "name a result of vllm bench serve"),
         (llmd.startswith("0.2") and at(document, *_OF_LLMD.split(".")) is not None, report, _LLMD),
         ({"load_summary", "successes"} <= keys, "inference-perf", _INFERENCE_PERF),
         ({"Req Throughput (req/s)", "Success Requests"} <= keys, "EvalScope", _EVALSCOPE),
@@ -379,28 +389,6 @@ def recognised(document: Document) -> tuple[str, Client] | None:
         (is_vllm, serving, _SERVING),
     )
     return next(((name, client) for matches, name, client in rows if matches), None)
-
-
-def refused(document: Document) -> tuple[str, str] | None:
-    """Return what a file is that looks like a result but has other contents, and the remedy; None for another file."""
-    keys, settings = document.keys(), at(document, "input_config")
-    old = isinstance(settings, Mapping) and "model_names" in settings and "aiperf_version" not in keys
-    reports = isinstance(at(document, "benchmarks", 0, "benchmarks"), list)
-    export = "name profile_export_aiperf.json"
-    rows = (
-        ({"version", "scenario", "metrics"} <= keys, "llm-d Benchmark Report 0.1", "write it as version 0.2.1"),
-        (
-            {"Request throughput (req/s)", "Succeed requests"} <= keys,
-            "an earlier EvalScope",
-            "repeat it with EvalScope 1.14",
-        ),
-        (reports, "GuideLLM 0.1", "results are read from GuideLLM 0.2 on"),
-        (old and _is_of_nvidia(document), "GenAI-Perf", "repeat it with AIPerf, its successor"),
-        ("timeslices" in keys, "AIPerf by time slice", export),
-        ({"aiperf_version", "metrics"} <= keys, "AIPerf on several runs or on the server's metrics", export),
-        ({"avg_latency", "percentiles"} <= keys, "vllm bench latency", "name a result of vllm bench serve"),
-    )
-    return next(((name, remedy) for matches, name, remedy in rows if matches), None)
 
 
 def _is_of_nvidia(document: Document) -> bool:

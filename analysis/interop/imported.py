@@ -13,7 +13,7 @@ from inferload.figures.other_clients import note_of
 from inferload.scenario.files import yaml_text
 
 from . import aiperf_text, published, tables
-from .clients import OFFLINE, SGLANG, VLLM, WITHOUT_SERVER, aiperf_of_text, recognised, refused, results
+from .clients import OFFLINE, SGLANG, VLLM, WITHOUT_SERVER, aiperf_of_text, recognised, results
 from .result import Imported, failed_note, known, ratio, unread_note
 
 
@@ -182,15 +182,16 @@ def _with_parts(path: Path, document: object) -> object:
 def _results(path: Path, document: object) -> list[Imported]:
     if not isinstance(document, Mapping):
         raise UnknownFormat(f"{path}: {_EXPECTED}")
-    if other := refused(document):
-        raise UnknownFormat(f"{path}: a result of {other[0]}, which is not read; {other[1]}")
-    if client := recognised(document):
-        found = list(results(client[1], document, client[0]))
-        if not any(value is not None for result in found for value in known(result).figures.values()):
-            raise UsageError(f"{path}: looks like a result of {client[0]}, but has no figures; is the file complete?")
-        return found
-    keys = ", ".join(map(str, list(document)[:5])) or "none"
-    raise UnknownFormat(f"{path}: {_EXPECTED} (its keys: {keys})")
+    if (found := recognised(document)) is None:
+        keys = ", ".join(map(str, list(document)[:5])) or "none"
+        raise UnknownFormat(f"{path}: {_EXPECTED} (its keys: {keys})")
+    name, client = found
+    if isinstance(client, str):
+        raise UnknownFormat(f"{path}: a result of {name}, which is not read; {client}")
+    read = list(results(client, document, name))
+    if not any(value is not None for result in read for value in known(result).figures.values()):
+        raise UsageError(f"{path}: looks like a result of {name}, but has no figures; is the file complete?")
+    return read
 
 
 _JSON = re.compile(r"\ufeff?\s*\[?\s*\{")

@@ -320,25 +320,27 @@ def _overlap(turn: RecordedTurn, following: RecordedTurn, rounded_s: float = ROU
 
 
 def in_words(counts: Counter[str]) -> list[str]:
-    """Return lines of the plan on the sub-agents and models of a trace. `counts`: of `observed`."""
+    """Return lines of the plan on the sub-agents and models of a trace. `counts`: of `place`."""
     lines = []
     if agents := counts["agents"]:
         files = [(key.removeprefix("clock: "), count) for key, count in sorted(counts.items()) if "clock: " in key]
         clocks = "; ".join(f"{clock} (in {plural(count, 'file')})" for clock, count in files)
         turns = plural(counts["turns"], "turn")
         lines.append(f"{plural(agents, 'sub-agent')} with {turns}; times of a sub-agent's requests count {clocks}")
-    if split := counts["split"]:
-        text = f"{plural(split, 'sub-agent')} with overlapping requests (several agents in one entry)"
-        lines.append(f"{text}: sent as {counts['streams']} concurrent sequences")
-    if overlapping := counts["overlapping"]:
-        lines.append(f"{plural(overlapping, 'request')} of main agents overlap the one before: sent after its answer")
-    if short := counts["short"]:
-        lines.append(
-            f"{plural(short, 'prompt')} with fewer hash_ids than full blocks: the rest is text of that prompt alone"
-        )
-    models = [(key.removeprefix("model: "), count) for key, count in counts.items() if key.startswith("model: ")]
+    for key, noun, text in (
+        (
+            "split",
+            "sub-agent",
+            "with overlapping requests (several agents in one entry): sent as {} concurrent sequences",
+        ),
+        ("overlapping", "request", "of main agents overlap the one before: sent after its answer"),
+        ("short", "prompt", "with fewer hash_ids than full blocks: the rest is text of that prompt alone"),
+    ):
+        if count := counts[key]:
+            lines.append(f"{plural(count, noun)} {text.format(counts['streams'])}")
+    models = [(key.removeprefix("model: "), count) for key, count in counts.most_common() if key.startswith("model: ")]
     if models:
-        named = ", ".join(f"{model} ({count})" for model, count in sorted(models, key=lambda model: -model[1]))
+        named = ", ".join(f"{model} ({count})" for model, count in models)
         lines.append(f"recorded models (requests): {named}; all are sent to the model of the run")
     return lines
 
