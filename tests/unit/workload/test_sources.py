@@ -78,34 +78,6 @@ def refusal(source: dict[str, Any], **workload: Any) -> str:
 
 # -- reading
 
-_TEXTS = st.text(st.characters(codec="utf-8"), max_size=30)
-_JSON = st.recursive(
-    st.none() | st.booleans() | st.integers(-(10**9), 10**9) | _TEXTS,
-    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(_TEXTS, inner, max_size=4),
-    max_leaves=12,
-)
-
-
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(
-    st.lists(st.dictionaries(_TEXTS, _JSON, max_size=3), max_size=6),
-    st.tuples(st.sampled_from([None, 1, "\t"]), st.booleans(), st.booleans()),
-    st.integers(1, 40),
-)
-def test_an_array_is_read_with_any_block_size(
-    tmp_path: Path, documents: list[Any], style: tuple[Any, bool, bool], block: int
-) -> None:
-    path = tmp_path / "a.json"
-    indent, ascii_only, marked = style
-    text = json.dumps(documents, indent=indent, ensure_ascii=ascii_only)
-    path.write_bytes(b"\xef\xbb\xbf" * marked + text.encode())
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(json_values, "BLOCK_BYTES", block)
-        records = list(file_records.json_array(path))
-    assert [record.document for record in records] == documents
-    content = path.read_bytes()
-    assert [json.loads(content[record.start : record.start + record.size]) for record in records] == documents
-
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.integers(0, 400), st.integers(1, 60))
@@ -145,17 +117,9 @@ def test_a_table_is_read_back(tmp_path: Path, rows: list[tuple[str, str]], end: 
 # -- documents
 
 
-def test_conversations_are_read_in_all_usual_formats() -> None:
-    turns = (Exchange("a", "b"), Exchange("c", "d"))
-    messages = [("user", "a"), ("assistant", "b"), ("user", "c"), ("assistant", "d")]
-    as_openai = {"messages": [{"role": role, "content": text} for role, text in messages]}
-    as_parts = {"messages": [{"role": role, "content": [{"type": "text", "text": text}]} for role, text in messages]}
-    for document in (conversation("a", "b", "c", "d"), as_openai, as_parts):
-        talk = parse(document, "conversation", Columns())
-        assert isinstance(talk, RecordedConversation)
-        assert talk.turns == turns
-    with_system = {"system": "s", "messages": [{"role": "system", "content": "t"}, *as_openai["messages"]]}
-    talk = parse(with_system, "conversation", Columns())
+def test_system_texts_come_before_the_first_turn() -> None:
+    messages = [{"role": "system", "content": "t"}, {"role": "user", "content": "a"}]
+    talk = parse({"system": "s", "messages": messages}, "conversation", Columns())
     assert isinstance(talk, RecordedConversation)
     assert talk.lead == (("system", "s"), ("system", "t"))
 
@@ -547,20 +511,18 @@ def test_turns_after_the_last_answer_are_left_out_and_counted(tmp_path: Path) ->
     assert sessions_.open()["chat"].facts()["source"]["turns_without_length"] == 0
 
 
-def test_prompts_of_any_size_are_read_by_their_offset(tmp_path: Path) -> None:
-    rng = Random(1)
-    prompts = ["".join(rng.choices('ab"\\\nü€😀,', k=rng.randint(1, 3000))) for _ in range(60)]
-    source = jsonl(tmp_path / "p.jsonl", *({"prompt": f"x{text}", "output_tokens": 1} for text in prompts))
-    sessions = Sessions(scenario(source))
-    assert [said_in(plan_of(sessions, number)[0])[0] for number in range(60)] == [f"x{text}" for text in prompts]
-
-
 def write(path: Path, content: str | bytes) -> str:
     path.write_bytes(content if isinstance(content, bytes) else content.encode())
     return str(path)
 
 
 UNUSABLE = ": no usable conversation: "
+MALFORMED = (
+    b"[" * 200_000,
+    b'[{"a":' + b'{"a":' * 100_000,
+    b"[" + b"9" * 6_000 + b"]",
+    b'[{"conversations": "x\xff"}]',
+)
 TWO = conversation("Hi", "Ho")
 
 
@@ -603,6 +565,7 @@ TWO = conversation("Hi", "Ho")
         ("csv", "prompt,output_tokens\na,many\n", ":2: output_tokens is 'many'; it must be a whole number from 1"),
         ("csv", b"prompt\n\xe9\n", ":2: not UTF-8; save the file as UTF-8"),
         ("csv", "prompt,output_tokens\n", ": no usable conversation: it has no records"),
+        *((kind, content, ":1: ") for kind in ("sharegpt", "jsonl") for content in MALFORMED),
     ],
 )  # fmt: skip
 def test_errors_of_a_file_are_one_line_with_the_position(
@@ -752,23 +715,3 @@ def test_a_million_sessions_are_lazy(tmp_path: Path) -> None:
     begun = [sessions.begin(number) for number in (0, 10**6, 10**12)]
     os.truncate(source["path"], 0)  # a read after the opening would fail
     assert [session.index for session in begun] == [0, 10**6, 10**12]
-
-
-MALFORMED = {
-    "deep": b"[" * 200_000,
-    "deep objects": b'[{"a":' + b'{"a":' * 100_000,
-    "digits": b"[" + b"9" * 6_000 + b"]",
-    "not UTF-8": b'[{"conversations": "x\xff"}]',
-}
-
-
-@pytest.mark.parametrize("content", MALFORMED.values(), ids=MALFORMED.keys())
-@pytest.mark.parametrize("read", [file_records.json_array, file_records.json_lines])
-def test_malformed_records_are_named_by_file_and_line(tmp_path: Path, content: bytes, read: object) -> None:
-    assert callable(read)
-    file = tmp_path / "data.json"
-    file.write_bytes(content)
-    with pytest.raises(UsageError) as caught:
-        list(read(file))
-    assert str(caught.value).startswith(f"{file}:1: ")
-    assert "\n" not in str(caught.value)

@@ -88,13 +88,6 @@ def test_each_json_format_is_read_from_a_list_and_from_pretty_printed_objects(
         assert sessions(path, form) == expected
 
 
-def test_a_table_with_another_line_end_and_order_of_columns_is_the_same(tmp_path: Path) -> None:
-    rows = [line.split(",") for line in (TRACES / "burstgpt-2.csv").read_text().splitlines()]
-    path = tmp_path / "t.csv"
-    path.write_bytes(b"".join((",".join(reversed(row)) + "\r\n").encode() for row in rows))
-    assert sessions(path, "burstgpt-2") == sessions(TRACES / "burstgpt-2.csv", "burstgpt-2")
-
-
 json_values = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
@@ -138,23 +131,6 @@ def test_only_one_value_of_a_list_is_in_memory(monkeypatch: pytest.MonkeyPatch) 
     for count, record in enumerate(itertools.islice(files.json_records(text), 500)):
         assert json.loads(record.text) == {"number": count}
         assert text.taken <= 64 + record.offset + len(record.text) + 64  # the start of the file is read twice
-
-
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        (gzip.compress(b'{"at_s": 0}\n' * 1000, mtime=0)[:-9], "t: gzip data is damaged: "),
-        (gzip.compress(b'{"at_s": 0}\n', mtime=0)[:12] + b"\xff" * 20, "t: gzip data is damaged: "),
-        (gzip.compress(b"{", mtime=0), "t:1: not JSON: "),
-        (b"\x28\xb5\x2f\xfd....", "t: is compressed with zstd; unpack it"),
-        (b"PAR1....", "t: is a Parquet file; convert it to JSON lines"),
-    ],
-)
-def test_an_unreadable_file_is_refused(content: bytes, message: str, tmp_path: Path) -> None:
-    (tmp_path / "t").write_bytes(content)
-    with pytest.raises(UsageError) as caught:
-        TraceIndex(tmp_path / "t", "t", FORMATS["jsonl"], TimeWindow())
-    assert str(caught.value).startswith(message)
 
 
 def test_a_folder_without_files_of_the_format_is_refused(tmp_path: Path) -> None:

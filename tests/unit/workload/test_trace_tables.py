@@ -118,14 +118,6 @@ def test_an_index_and_quoted_lines_change_nothing_and_an_end_before_its_start_is
     assert "1 turn with an end before the start: the end is not used" in sessions.in_words()
 
 
-def test_columns_belong_to_tables_with_ends(tmp_path: Path) -> None:
-    workload = {"kind": "replay", "path": "t.csv", "format": "csv", "columns": {"at": "start"}}
-    with pytest.raises(ValueError, match="columns: format azure-2023 has its own names; use format csv"):
-        Replay.model_validate(workload | {"format": "azure-2023"})
-    with pytest.raises(ValueError, match="pacing pauses: format csv has no end times of answers"):
-        Replay.model_validate(workload | {"pacing": "pauses"})
-
-
 def test_epoch_seconds_are_printed_in_full(tmp_path: Path) -> None:
     file = tmp_path / "t.jsonl"
     lines = [{"at_s": at_s, "input_tokens": 1, "output_tokens": 1} for at_s in (1_700_000_001.25, 1_700_000_000)]

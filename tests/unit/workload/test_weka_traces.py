@@ -167,11 +167,6 @@ def test_overlapping_requests_of_an_entry_are_sent_together_and_named(tmp_path: 
     assert any("1 sub-agent with overlapping requests" in line for line in opened.in_words())
 
 
-def test_overlapping_requests_of_the_main_agent_are_named(tmp_path: Path) -> None:
-    opened = trace(tmp_path, request(0, 20), request(3))
-    assert any("1 request of main agents overlap" in line for line in opened.in_words())
-
-
 def test_the_recorded_think_time_is_the_pause(tmp_path: Path) -> None:
     rows = [
         request(0, 2),
@@ -226,13 +221,17 @@ def test_entries_without_a_request_are_left_out_and_counted(tmp_path: Path) -> N
     assert opened.index.left_out == {"without a prompt or an answer": 1, "without `in`, of type tool: not a request": 1}
 
 
-def test_prompts_with_too_few_identities_are_named(tmp_path: Path) -> None:
-    opened = trace(tmp_path, request(0, **{"in": 300}), request(3, **{"in": 127}))
+def test_what_is_odd_in_a_file_is_named(tmp_path: Path) -> None:
+    opened = trace(tmp_path, request(0, 5, **{"in": 300}), request(3, **{"in": 127}, model="big"))
     assert [[piece.tokens for piece in turn.ask.messages[0].pieces] for turn in planned(opened)[0]] == [
         [64, 236],
         [64, 63],
     ]
-    assert any(line.startswith("1 prompt with fewer hash_ids than full blocks") for line in opened.in_words())
+    assert opened.in_words()[-3:] == [
+        "1 request of main agents overlap the one before: sent after its answer",
+        "1 prompt with fewer hash_ids than full blocks: the rest is text of that prompt alone",
+        "recorded models (requests): m (1), big (1); all are sent to the model of the run",
+    ]
 
 
 def test_sub_agents_on_too_many_levels_are_refused(tmp_path: Path) -> None:
@@ -241,11 +240,6 @@ def test_sub_agents_on_too_many_levels_are_refused(tmp_path: Path) -> None:
         row = agent(0, row)
     with pytest.raises(UsageError, match="sub-agents on more than 20 levels"):
         trace(tmp_path, request(0), row)
-
-
-def test_recorded_models_are_named(tmp_path: Path) -> None:
-    opened = trace(tmp_path, request(0), request(3, model="big"), request(5, model="big"))
-    assert "recorded models (requests): big (2), m (1); all are sent to the model of the run" in opened.in_words()
 
 
 def test_sessions_of_the_same_name_stay_apart(tmp_path: Path) -> None:
@@ -260,10 +254,7 @@ def test_sessions_of_the_same_name_stay_apart(tmp_path: Path) -> None:
     [
         ('{"id": "x",\n "requests": [\n', "trace.json:3: not JSON: the file ends within a record; is it whole? "),
         ('[\n{"requests": []},\n\n{"id": 3}\n]', "trace.json:4: requests is missing"),
-        ('[{"requests": []}', "trace.json:1: not JSON: the file ends where a comma or the array's end was expected"),
-        ('[{"requests": []}]]', "trace.json:1: not JSON: "),
         ('[7, {"requests": []}]', "trace.json:1: must be a JSON object"),
-        ('[{"requests": []}]\nend', "trace.json:2: not JSON: "),
         ('{"requests": [{"t": 0, "in": 3, "hash_ids": 4}]}', "trace.json:1: hash_ids is not a list"),
         ('{"requests": [{"in": 3, "out": 4}]}', "trace.json: no session to replay: 1 without t"),
         ('{"block_size": 0, "requests": []}', "trace.json:1: block_size is 0"),
@@ -281,20 +272,8 @@ values = st.recursive(
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
     max_leaves=10,
 )
-ENTRY_KEYS = [
-    "t",
-    "type",
-    "in",
-    "out",
-    "hash_ids",
-    "requests",
-    "api_time",
-    "think_time",
-    "duration_ms",
-    "agent_id",
-    "status",
-]
-entries = st.dictionaries(st.sampled_from(ENTRY_KEYS), values | st.integers(0, 500), max_size=8)
+ENTRY_KEYS = "t type in out hash_ids requests api_time think_time duration_ms agent_id status"
+entries = st.dictionaries(st.sampled_from(ENTRY_KEYS.split()), values | st.integers(0, 500), max_size=8)
 
 
 @given(st.lists(entries | entries.map(lambda entry: {"t": 0, "in": 9, "out": 3} | entry), max_size=4))
