@@ -85,8 +85,9 @@ def read_folder(folder: Path, texts: bool) -> FolderResults:
 
 def _repeats(name: str, other: str) -> bool:
     """Return True for a file with the figures of another one: llm-d's report of it, or inference-perf's summary of its stages."""
-    of_stage = other.startswith("stage_") and other.endswith(_LIFECYCLE)
-    return (name != other and other in name) or (of_stage and name == f"summary{_LIFECYCLE}")
+    if name.startswith("benchmark_report"):
+        return name != other and other in name
+    return name == f"summary{_LIFECYCLE}" and other.startswith("stage_") and other.endswith(_LIFECYCLE)
 
 
 def _known_files(files: Sequence[Path]) -> tuple[dict[Path, list[Imported]], tuple[str, ...]]:
