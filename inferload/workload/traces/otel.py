@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from inferload.base.clock import NS_PER_S
+from inferload.base.escaping import escaped
 from inferload.workload.traces.turn import (
     Missing,
     RecordedTurn,
@@ -28,22 +29,31 @@ _SESSION = ("gen_ai.conversation.id", "session.id", "session_id", "traceId", "tr
 # Attributes that change the load and are not used.
 _UNUSED = {f"gen_ai.usage.{kind}.input_tokens" for kind in ("image", "audio", "video")}
 _UNUSED.add("llm.token_count.prompt_details.audio")
-# Kinds of spans that are one request to a model. Spans of agents, chains and tools repeat the tokens of their child spans.
+# Kinds of spans that are one request to a model, and of others, which may repeat the tokens of their child spans.
 _REQUESTS = ("chat", "generate_content", "text_completion", "generate", "completion", "responses", "llm")
+_OTHERS = (
+    "agent chain embedding embeddings evaluator guardrail prompt reranker retriever tool unknown create_agent execute_tool "
+    "invoke_agent invoke_workflow plan retrieval"
+)
+_SKIPPED = _OTHERS.split()
 _KINDS = ("gen_ai.operation.name", "openinference.span.kind")
-_FAILED = ("2", "ERROR", "STATUS_CODE_ERROR")
-_PARTS = ("resourceSpans", "batches", "scopeSpans", "spans")
+_STATUS = ("status.code", "status_code", "status.status_code")
+_FAILED = ("2", "ERROR", "STATUS_CODE_ERROR", "StatusCode.ERROR")
+_PARTS = ("resourceSpans", "batches", "scopeSpans", "instrumentationLibrarySpans", "spans")
+_LONGEST = 40  # of the name of an operation in messages
 
 
 def otel(value: Any) -> Iterator[RecordedTurn | str]:
     """Parse the spans of requests to a model, and skip others. Session: the conversation's id, else the record's or the trace's."""
     for span in _spans(value):
-        kind = name_of(span, *_KINDS)
+        kind = (name_of(span, *_KINDS) or "").lower()
         tokens = {"input": name_of(span, *_INPUT), "output": name_of(span, *_OUTPUT)}
         unknown = [name for name, count in tokens.items() if count is None]
-        if (kind is None and len(unknown) == len(tokens)) or (kind is not None and kind.lower() not in _REQUESTS):
+        if kind in _SKIPPED or (kind not in _REQUESTS and len(unknown) == len(tokens)):
             continue
-        if name_of(span, "status.code", "status_code") in _FAILED:
+        if kind and kind not in _REQUESTS:
+            yield f"of the unknown operation {escaped(kind[:_LONGEST])}"
+        elif name_of(span, *_STATUS) in _FAILED or name_of(span, "error.type") is not None:
             yield "that failed"
         elif unknown:
             yield f"without a count of {' and '.join(unknown)} tokens"

@@ -165,16 +165,17 @@ def test_only_spans_of_requests_are_sent_and_failed_ones_are_counted(tmp_path: P
         times = {key: f"2026-05-31T12:00:{s:02}" for key, s in (("start_time", at_s), ("end_time", until_s))}
         return {"attributes": json.dumps(usage | kind), **times} | more
 
-    failed, untimed = span(5, 6, status={"code": 2}), span(7, 8, start_time=None)
-    others = [span(0, 9, "invoke_agent"), span(7, 8, "plan"), {"name": "without attributes"}]
-    spans = [*others, span(2, 3), span(1, 4, reason="tool_calls"), span(3, 5), span(6, 7), untimed, failed]
+    states: tuple[Row, ...] = ({"status": {"code": 2}}, {"status": {"status_code": "ERROR"}}, {"error.type": "timeout"})
+    failed, untimed = [span(5, 6, **state) for state in states], span(7, 8, start_time=None)
+    others = [span(0, 9, "invoke_agent"), span(7, 8, "plan"), {"name": "without attributes"}, span(7, 8, "stream")]
+    spans = [*others, span(2, 3), span(1, 4, reason="tool_calls"), span(3, 5), span(6, 7), untimed, *failed]
     sessions = opened(tmp_path / "t", "otel", [{"session_id": "x", "harness": "h", "spans": spans}])
     turns = [(turn.session, turn.after, turn.agent) for turn in sessions.index.session(0)]
     assert turns == [("x", "think", ""), ("x", "tool", "2"), ("x", "think", "2"), ("x", "think", "2")]
     begun = [(turn.ask.due_s, turn.path) for turn in outline(sessions.script(0, Random(0), Notes()), 0)]
     assert sorted(begun) == [(0, ""), (1, "/2"), (2, "/2"), (5, "/2")]
-    assert sessions.index.left_out == {"that failed": 1, "without start_time": 1}
-    assert sessions.index.unused == {"gen_ai.usage.image.input_tokens": 8}
+    assert sessions.index.left_out == {"that failed": 3, "without start_time": 1, "of the unknown operation stream": 1}
+    assert sessions.index.unused == {"gen_ai.usage.image.input_tokens": 11}
     assert (
         "2 turns began before the answer before had ended: sent beside it, as of another agent" in sessions.in_words()
     )
