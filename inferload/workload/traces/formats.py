@@ -1,34 +1,23 @@
 """Formats of traces, by their names in a scenario."""
 
-from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Any
 
 from msgspec import Struct
 
-from inferload.workload.traces import otel, requests, tracelab, weka
-from inferload.workload.traces.turn import Parser, RecordedTurn, beyond
-
-
-class Nested(Struct, frozen=True):
-    """Reader of records that are whole sessions. Their blocks are read later, with each turn."""
-
-    session: Callable[[bytes, int], weka.WekaSession]  # (JSON of a session, its position)
-    place: Callable[[Sequence[weka.WekaSession]], weka.Placed]  # times of the sessions of a file
-    in_words: Callable[[Counter[str]], list[str]]  # lines of the plan for the counts of all files
-    whole: Callable[[bytes, RecordedTurn], RecordedTurn]  # (JSON of a turn, turn without blocks) -> turn with blocks
+from inferload.workload.traces import otel, requests, tracelab
+from inferload.workload.traces.turn import Parser, beyond
 
 
 class Format(Struct, frozen=True):
-    """Properties of a format: the parser of its records, or `nested`."""
+    """Properties of a format. `parser` None: its records are whole sessions with nested agents, which `weka` reads."""
 
     name: str
     parser: Parser | None = None
     unused: Callable[[Any], Iterable[str]] = lambda _record: ()  # keys that may change the load and are not used
     columns: tuple[str, ...] | None = None  # of a table: those that it must have; None: JSON
     lists: bool = False  # a record need not be an object
-    nested: Nested | None = None
     beside: bool = False  # turns of a session that overlap are those of agents that run at the same time
     ordered: bool = True  # lines are sorted by time
     timed: bool = True  # sessions have start times
@@ -59,12 +48,7 @@ FORMATS: Mapping[str, Format] = {
         of_table(requests.AZURE, "azure-2025", False),
         of_table(requests.BURSTGPT, "burstgpt-1", True, "Total tokens", "Log Type"),
         of_table(requests.BURSTGPT, "burstgpt-2", True, "Total tokens", "Log Type"),
-        Format(
-            "weka",
-            nested=Nested(weka.weka, weka.place, weka.in_words, weka.weka_whole),
-            ordered=False,
-            timed=False,
-        ),
+        Format("weka", ordered=False, timed=False),
         Format("tracelab", tracelab.tracelab, beyond(*tracelab.KEYS), ordered=False),
         Format("otel", otel.otel, otel.unused, lists=True, beside=True, ordered=False, published=False),
         Format("jsonl", requests.own),

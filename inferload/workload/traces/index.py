@@ -47,13 +47,15 @@ _FAULTS = (TraceFault, ValueError, KeyError, AttributeError, TypeError, Arithmet
 _OUTSIDE = "of sessions that begin outside the window"
 _EMPTY = "without a prompt or an answer"
 _UNTIMED = "of sessions without a start time, which others have"
-_NO_PARENT, _BRANCH, _OVERLAP, _BESIDE, _BACKWARD = "no parent", "branch", "overlap", "beside", "backward"
-_OBSERVED = {
+_NO_PARENT, _BRANCH, _OVERLAP = "turn without parent", "turn of a branch", "turn that overlaps"
+_BESIDE, _BACKWARD, _IMAGES = "turn beside", "turn backward", "image"
+_OBSERVED = {  # lines of the plan, by what is counted
     _NO_PARENT: "{} whose parent is not in the file: each begins a session",
     _BRANCH: "{} with the parent of an earlier one (branches): sent in order of time",
     _OVERLAP: "{} began before the answer before had ended: sent after it",
     _BESIDE: "{} began before the answer before had ended: sent beside it, as of another agent",
     _BACKWARD: "{} with an end before the start: the end is not used",
+    _IMAGES: "{}, whose tokens are not in the planned lengths",
 }
 _EXPECTED = (_EMPTY, _OUTSIDE, "not a request")
 _LATEST_S, _LONGEST_S = 1e11, 1e9  # times since 1970, and from the first request, are shorter
@@ -90,7 +92,6 @@ class TraceIndex:
         self.of_agents = False  # some turn belongs to a sub-agent or follows a tool: sessions are tasks
         self.timed = trace_format.timed
         self.unused: Counter[str] = Counter()  # records, by key that may change the load
-        self.images = 0
         self._observed: Counter[str] = Counter()
         self._window = window
         self._sessions: list[_IndexedSession] = []
@@ -103,7 +104,7 @@ class TraceIndex:
         self._decoders: list[Callable[[bytes], Any]] = []  # of the records of the files
         for file in self._files.files:
             with self._files.open(file) as opened:
-                (self._read if self.format.nested is None else self._read_nested)(file, opened)
+                (self._read_nested if self.format.parser is None else self._read)(file, opened)
             if self._is_past():
                 break
         self._finish()
@@ -126,7 +127,7 @@ class TraceIndex:
 
     def session(self, index: int) -> list[RecordedTurn]:
         """Return the turns of a session sorted by time. Turns with `where` have no blocks yet: see `whole`."""
-        if self.format.nested is not None:
+        if self.format.parser is None:
             return self._turns[index]
         turns: list[RecordedTurn] = []
         current, of_line = -1, list[Any]()
@@ -149,17 +150,13 @@ class TraceIndex:
 
     def whole(self, turn: RecordedTurn) -> RecordedTurn:
         """Return a turn with its blocks."""
-        if turn.where is None or self.format.nested is None:
-            return turn
-        return self.format.nested.whole(self._files.read(*turn.where), turn)
+        return turn if turn.where is None else weka.weka_whole(self._files.read(*turn.where), turn)
 
     def in_words(self) -> list[str]:
         """Return lines of the plan on what was found in the files, beside the numbers of turns and sessions."""
         found = self._observed
-        lines = [] if self.format.nested is None else self.format.nested.in_words(found)
-        lines += [text.format(plural(found[what], "turn")) for what, text in _OBSERVED.items() if found[what]]
-        if self.images:
-            lines.append(f"{plural(self.images, 'image')}, whose tokens are not in the planned lengths")
+        lines = weka.in_words(found)
+        lines += [text.format(plural(found[what], what.split()[0])) for what, text in _OBSERVED.items() if found[what]]
         if not self.format.published:
             lines.append(f"format {self.format.name} is untested: no published file of it was read; check the numbers")
         return lines
@@ -230,13 +227,11 @@ class TraceIndex:
 
     def _read_nested(self, file: TraceFile, opened: BinaryIO) -> None:
         """Read a file whose records are whole sessions."""
-        nested = self.format.nested
-        assert nested is not None
         parsed = self._parsed(
-            file, json_records(opened), lambda record: nested.session(record.text, file.base + record.offset)
+            file, json_records(opened), lambda record: weka.weka(record.text, file.base + record.offset)
         )
         sessions = [session for _record, session in parsed]
-        placed = nested.place(sessions)
+        placed = weka.place(sessions)
         self._observed += placed.counts
         for session, turns in zip(sessions, placed.sessions, strict=True):
             self.unused += session.unused
@@ -283,7 +278,8 @@ class TraceIndex:
         session.ends_s = max(session.ends_s, ended_s(turn))
         if turn.ends_s is not None and turn.ends_s < turn.at_s:
             self._observed[_BACKWARD] += 1
-        self.images += turn.images
+        if turn.images:
+            self._observed[_IMAGES] += turn.images
         session.positions.extend(position)
         self.turns += 1
         self.of_agents = self.of_agents or turn.after == "tool" or turn.calls
