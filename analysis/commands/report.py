@@ -188,8 +188,9 @@ def _check(arguments: argparse.Namespace) -> None:
         raise UsageError(f"report: --as {arguments.form} prints run directories only; remove the other options")
     if arguments.together is not None and runs < 2:
         raise UsageError("report: --together requires two or more run directories")
-    if runs != 1 and (arguments.vllm_bench is not None or (arguments.server_log is not None and not locust)):
-        raise UsageError("report: --vllm-bench and --server-log require a single run directory")
+    of_one = arguments.vllm_bench is not None or (arguments.server_log is not None and not locust)
+    if runs != 1 and (of_one or arguments.form == "llm-d"):
+        raise UsageError("report: --vllm-bench, --server-log and --as llm-d require a single run directory")
     _check_kinds(arguments)
 
 

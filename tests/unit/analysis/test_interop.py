@@ -278,6 +278,7 @@ def test_an_invalid_locust_history_is_refused(tmp_path: Path, content: str, mess
         (["RUN", "--locust-csv", "x"], "name either run directories or"),
         (["RUN", "--out", "x"], "require --locust-csv"),
         (["RUN", "RUN", "--vllm-bench", "x.json"], "a single run directory"),
+        (["RUN", "RUN", "--as", "llm-d"], "a single run directory"),
         (["--locust-csv", "nowhere"], "no nowhere_stats_history.csv"),
         (["--locust-csv", "x", "--as", "vllm-bench"], "--as vllm-bench prints run directories only"),
         (["RUN", "--as", "vllm-bench", "--vllm-bench", "x.json"], "--as vllm-bench prints run directories only"),
