@@ -34,10 +34,12 @@ from inferload.scenario.scenario import from_text  # noqa: E402
 from inferload.workload.content.data import DataContext  # noqa: E402
 from inferload.workload.sessions import Sessions  # noqa: E402
 from inferload.workload.sources import file_records, loaders, registry  # noqa: E402
+from inferload.workload.tables import lines  # noqa: E402
 
 form = loaders.FileForm(
     lambda path: (
-        file_records.Raw(start, len(line), line.decode().strip()) for _number, start, line in file_records.lines(path)
+        file_records.Raw(line.offset, len(line.text), line.text.decode().strip())
+        for line in lines(io.BytesIO(path.read_bytes()))
     ),
     lambda _path, _columns: lambda line: line.decode().strip(),
 )
