@@ -16,7 +16,14 @@ from inferload.workload.traces.turn import (
 
 MOONCAKE_BLOCK = 512
 _KEYS = "timestamp input_length output_length hash_ids session_id delay type request_id context_mode"
-MOONCAKE = _KEYS.split()
+# Other names that Dynamo accepts.
+_ALIASES = {
+    "created_time": "timestamp",
+    "input_tokens": "input_length",
+    "output_tokens": "output_length",
+    "delay_ms": "delay",
+}
+MOONCAKE = (*_KEYS.split(), *_ALIASES)
 
 
 def mooncake(row: Row) -> tuple[RecordedTurn]:
@@ -25,6 +32,8 @@ def mooncake(row: Row) -> tuple[RecordedTurn]:
     Requests with the same `session_id` follow each other, after `delay` if it is given. As AIPerf sends them, `input_length` is new
     text behind the history unless `context_mode` is an array of messages; with `hash_ids` it is the whole prompt, as for Dynamo.
     """
+    if not _ALIASES.keys().isdisjoint(row):
+        row = {_ALIASES.get(key, key): value for key, value in row.items()}
     tokens, session = count_of(row, "input_length"), name_of(row, "session_id")
     timed, hashed = not is_missing(row.get("timestamp")), row.get("hash_ids") is not None
     turn = RecordedTurn(

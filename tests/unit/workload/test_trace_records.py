@@ -64,6 +64,7 @@ OWN, MOONCAKE = ("at_s", "input_tokens", "output_tokens"), ("timestamp", "input_
 BURSTGPT = ("Timestamp", "Request tokens", "Response tokens")
 FORMS: Mapping[str, tuple[str, Callable[[Request], Row], bool]] = {  # format, record, whether keys may be added
     "mooncake": ("mooncake", keyed(*MOONCAKE, scale=1e3), True),
+    "dynamo": ("mooncake", keyed("created_time", *OWN[1:], scale=1e3), True),
     "bailian": ("bailian", lambda row: keyed(*MOONCAKE, hash_ids=[*range(-(-(row[1] or 0) // 16))])(row), True),
     "azure.csv": ("azure-2024", azure, True),
     "burstgpt.csv": ("burstgpt-2", keyed(*BURSTGPT, **{"Session ID": None}), True),
