@@ -63,11 +63,7 @@ class ReplaySessions(Opened):
             worked = yield Work(partial(index.session, number), pure=True)
             assert isinstance(worked, Worked)
             turns = worked.value
-        single = script.single(turns)
-        if single is None:
-            yield from script.session(turns)
-        else:
-            yield single
+        yield from script.session(turns)
 
     def facts(self) -> dict[str, Any]:
         """Return the facts for the manifest."""
@@ -113,15 +109,6 @@ class _SessionScript:
         self._scope = BLOCK + (f"{lap}/" if lap else "")
         self._begins_s = 0.0
         self._clock = _UNCAPPED
-
-    def single(self, recorded: Sequence[RecordedTurn]) -> Ask | None:
-        """Return the request of a session of one plain request, as in most traces; None for any other session."""
-        turn = recorded[0]
-        if len(recorded) > 1 or turn.agent or turn.where is not None or self._too_long(turn):
-            return None
-        self._begins_s = turn.at_s
-        messages = self._prompt(turn, None)
-        return self._ask(messages, turn, None, final=self._trace.of_agents)
 
     def session(self, recorded: Sequence[RecordedTurn]) -> Script:
         """Run the turns of the main agent and those of its sub-agents."""
@@ -208,14 +195,14 @@ class _SessionScript:
         limit = self._workload.max_context_tokens
         return limit is not None and turn.input_tokens + turn.output_tokens > limit
 
-    def _prompt(self, turn: RecordedTurn, context: "_Context | None") -> tuple[Message, ...]:
-        """Return the messages of a turn. `context` None: first turn of the session."""
+    def _prompt(self, turn: RecordedTurn, context: "_Context") -> tuple[Message, ...]:
+        """Return the messages of a turn."""
         if turn.blocks is not None:
             return (self._blocks(turn),)
         keys = (f"{self._index}/{turn.at_s}/{image}" for image in range(turn.images))
         size = self._workload.image_px
         images = tuple(picture_url(f"picture/{Random(key).randrange(_PICTURES)}", size, size) for key in keys)
-        return (context or self._context()).grown_to(turn, images)
+        return context.grown_to(turn, images)
 
     def _context(self, agent: str = "") -> "_Context":
         return _Context(f"text/{self._index}/{agent}" if agent else f"text/{self._index}", self._notes)

@@ -226,25 +226,6 @@ def test_a_span_with_cached_tokens_keeps_that_prefix(tmp_path: Path, cached: int
     assert second.ask.messages[0].pieces[0].tokens == (cached or 100)
 
 
-@pytest.mark.parametrize("more", [{}, {"pacing": "none"}, {"max_context_tokens": 305}])
-@pytest.mark.parametrize("name", sorted(path.name for path in TRACES.iterdir()))
-def test_the_fast_path_of_single_requests_equals_the_general_one(
-    name: str, more: dict[str, object], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    form = {"own": "jsonl"}.get(name.partition(".")[0], name.partition(".")[0])
-
-    def told() -> tuple[list[PlannedTurn], Notes]:
-        opened, notes = replay(name, form, **more), Notes()
-        count = 2 * len(opened.index)  # two passes of the trace
-        return [
-            turn for number in range(count) for turn in outline(opened.script(number, Random(0), notes), number)
-        ], notes
-
-    quickly = told()
-    monkeypatch.setattr("inferload.workload.replay._SessionScript.single", lambda _script, _recorded: None)
-    assert told() == quickly
-
-
 def test_sub_agents_run_while_the_main_agent_waits() -> None:
     opened = replay("weka.jsonl", "weka")
     turns = planned(opened, 0)
