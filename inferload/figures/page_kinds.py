@@ -35,7 +35,7 @@ class Meaning(Struct, frozen=True):
 class PageKind(Struct, frozen=True, kw_only=True):
     """A kind of page.
 
-    `prefixes`: of its metrics; those of engines, front ends and routers are stored. `meaning`: vLLM's name for each name of the
+    `prefixes`: of its metrics, which are stored. `meaning`: vLLM's name for each name of the
     page, or several meanings. Of several names for one metric, the first on a page is used. `optional`: names that
     only some versions or settings have. `tested`: version of which a page is tested; None: names are of documentation and sources.
     `why`: by vLLM's name, why a figure that the page seems to have is not read. `switches`: options of the server that are off by
@@ -312,19 +312,30 @@ SGLANG_ROUTER = PageKind(
     },
     why=_HEADS,
 )
+# The second prefix is that of sglang-router until 0.2, of which vllm-router is a fork.
+_VLLM_ROUTER_PREFIXES = ("vllm_router_", "sgl_router_")
+_VLLM_ROUTER: Mapping[str, str | tuple[Meaning, ...]] = {
+    "requests_total": names.ROUTER_REQUESTS,
+    "processed_requests_total": names.ROUTER_ATTEMPTS,
+    "cb_outcomes_total": _FAILURES,
+    "retries_total": names.ROUTER_RETRIES,
+}
 VLLM_ROUTER = PageKind(
     key="vllm-router",
     title="vllm-router",
     kind="router",
-    prefixes=("vllm_router_",),
+    prefixes=_VLLM_ROUTER_PREFIXES,
     tested="0.1.17",
-    meaning={
-        "vllm_router_requests_total": names.ROUTER_REQUESTS,
-        "vllm_router_processed_requests_total": names.ROUTER_ATTEMPTS,
-        "vllm_router_cb_outcomes_total": _FAILURES,
-        "vllm_router_retries_total": names.ROUTER_RETRIES,
-    },
+    meaning={prefix + name: now for prefix in _VLLM_ROUTER_PREFIXES for name, now in _VLLM_ROUTER.items()},
     why=_HEADS,
+)
+# src/vllm_router of vllm-project/production-stack. Its gauges repeat names of the engines, with the label `server`.
+PRODUCTION_STACK = PageKind(
+    key="production-stack",
+    title="the router of vLLM's production stack",
+    kind="router",
+    prefixes=("vllm:num_incoming_requests", "vllm:current_qps", "vllm:num_prefill_requests"),
+    meaning={"vllm:num_incoming_requests_total": names.ROUTER_REQUESTS, names.RUNNING: names.ROUTER_IN_FLIGHT},
 )
 # docs.litellm.ai, Prometheus metrics, of 2026.
 LITELLM = PageKind(
@@ -344,14 +355,17 @@ LLM_D = PageKind(
     key="llm-d",
     title="llm-d's endpoint picker",
     kind="router",
-    prefixes=("llm_d_epp_", "inference_objective_", "inference_extension_", "inference_pool_"),
+    prefixes=("llm_d_epp_", "inference_objective_", "inference_model_", "inference_extension_", "inference_pool_"),
     meaning={
         "llm_d_epp_request_total": names.ROUTER_REQUESTS,
         "inference_objective_request_total": names.ROUTER_REQUESTS,
+        "inference_model_request_total": names.ROUTER_REQUESTS,
         "llm_d_epp_request_error_total": names.ROUTER_FAILED,
         "inference_objective_request_error_total": names.ROUTER_FAILED,
-        "llm_d_epp_running_requests": names.ROUTER_IN_FLIGHT,
+        "inference_model_request_error_total": names.ROUTER_FAILED,
+        "llm_d_epp_request_running": names.ROUTER_IN_FLIGHT,
         "inference_objective_running_requests": names.ROUTER_IN_FLIGHT,
+        "inference_model_running_requests": names.ROUTER_IN_FLIGHT,
         "llm_d_epp_flow_control_queue_size": names.ROUTER_WAITING,
         "inference_extension_flow_control_queue_size": names.ROUTER_WAITING,
         "llm_d_epp_flow_control_request_queue_duration_seconds": names.ROUTER_QUEUE,
@@ -375,11 +389,38 @@ ENVOY = PageKind(
     },
 )
 
-DCGM = PageKind(key="dcgm", title="DCGM exporter", kind="exporter", prefixes=("DCGM_FI_",))
+DCGM = PageKind(
+    key="dcgm",
+    title="DCGM exporter",
+    kind="exporter",
+    prefixes=names.GPU_METRICS,
+    meaning={name: name for name in names.GPU_METRICS},
+)
+_AMD: Mapping[str, str | tuple[Meaning, ...]] = {
+    "gfx_activity": names.GPU_USE,
+    "used_vram": names.GPU_MEMORY,
+    "package_power": names.GPU_POWER,  # of MI300
+    "average_package_power": names.GPU_POWER,  # of MI200
+    "power_usage": names.GPU_POWER,
+    "clock": tuple(
+        Meaning(names.GPU_SM_CLOCK, only=(("clock_type", text),)) for text in ("system", "GPU_CLOCK_TYPE_SYSTEM")
+    ),
+}
+# docs/configuration/metricslist.md of ROCm/device-metrics-exporter. In Kubernetes its names often have the second prefix.
+AMD = PageKind(
+    key="amd",
+    title="AMD device metrics exporter",
+    kind="exporter",
+    prefixes=tuple(prefix + name for prefix in ("gpu_", "amd_gpu_") for name in _AMD),
+    meaning={prefix + name: now for prefix in ("gpu_", "amd_gpu_") for name, now in _AMD.items()},
+)
 
-ROUTERS = (SGLANG_ROUTER, VLLM_ROUTER, LITELLM, LLM_D, ENVOY)
+ROUTERS = (SGLANG_ROUTER, VLLM_ROUTER, PRODUCTION_STACK, LITELLM, LLM_D, ENVOY)
 # A page is of the first kind with one of its prefixes.
-KINDS = (DYNAMO, DYNAMO_WORKER, VLLM, SGLANG, TENSORRT_LLM, LLAMA_CPP, TGI, LMDEPLOY, *ROUTERS, DCGM)
+KINDS = (
+    *(DYNAMO, DYNAMO_WORKER, PRODUCTION_STACK, VLLM, SGLANG, TENSORRT_LLM, LLAMA_CPP, TGI, LMDEPLOY),
+    *(SGLANG_ROUTER, VLLM_ROUTER, LITELLM, LLM_D, ENVOY, DCGM, AMD),
+)
 KIND_OF = {kind.key: kind for kind in KINDS}
 
 
@@ -390,4 +431,4 @@ def of_engine(engine: str | None) -> PageKind | None:
 
 
 # Prefixes of the metrics that are stored.
-PREFIXES = tuple(prefix for kind in KINDS if kind.kind != "exporter" for prefix in kind.prefixes)
+PREFIXES = tuple(prefix for kind in KINDS for prefix in kind.prefixes)

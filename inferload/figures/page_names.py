@@ -11,7 +11,7 @@ from inferload.figures.metric_names import split_suffix
 from inferload.figures.page_kinds import KINDS, Labels, Meaning, PageKind
 
 # Meanings of the names of all kinds. The order decides if a page has several names for one metric.
-_MEANINGS = {name: kind.meanings(name) for kind in KINDS for name in kind.meaning}
+_MEANINGS = {name: kind.meanings(name) for kind in KINDS for name in kind.meaning if name.startswith(kind.prefixes)}
 # Names as a client library or a collector writes them that knows no colons.
 _COLONS = {
     name.replace(":", "_"): name
@@ -19,6 +19,9 @@ _COLONS = {
     if isinstance(name, str) and ":" in name.rstrip(":")
 }
 _RANK = {name: rank for rank, name in enumerate(_MEANINGS)}
+
+
+RAY = "ray_"  # before the names of a vLLM in Ray Serve, which are on the page of Ray
 
 
 def kind_of(metrics: Iterable[str]) -> PageKind | None:
@@ -29,8 +32,10 @@ def kind_of(metrics: Iterable[str]) -> PageKind | None:
 
 def with_colon(metric: str) -> str:
     """Return the server's own name of a metric whose colon was replaced by `_`; other names are returned unchanged."""
-    family, suffix = split_suffix(metric)
-    return _COLONS.get(metric) or _COLONS.get(family, family) + suffix
+    name = metric.removeprefix(RAY)
+    family, suffix = split_suffix(name)
+    known = _COLONS.get(name) or _COLONS.get(family, "") + suffix
+    return known if ":" in known else metric
 
 
 def no_known_engine(series: int) -> str:
@@ -38,8 +43,11 @@ def no_known_engine(series: int) -> str:
     return f"{series:,} series of no known engine"
 
 
-def meanings_of(metric: str) -> tuple[Meaning, ...]:
-    """Return what a metric is; an unknown name is its own."""
+def meanings_of(metric: str, page: PageKind | None = None) -> tuple[Meaning, ...]:
+    """Return what a metric is on a page; an unknown name is its own. The page of a router has no figures of engines."""
+    if page is not None and page.kind == "router":
+        found = page.meanings(metric) or meanings_of(metric)
+        return tuple(meaning for meaning in found if not meaning.metric.startswith("vllm:"))
     if metric in _MEANINGS:
         return _MEANINGS[metric]
     family, suffix = split_suffix(metric)
@@ -56,10 +64,11 @@ def page_meanings(metrics: Iterable[str]) -> Mapping[str, tuple[Meaning, ...]]:
 def _page_meanings(page: frozenset[str]) -> Mapping[str, tuple[Meaning, ...]]:
     meanings: dict[str, tuple[Meaning, ...]] = {}
     taken: set[tuple[str, Labels]] = set()
+    kind = kind_of(page)
     for metric in sorted(page, key=lambda metric: (_rank(metric), metric)):
         found = [
             meaning
-            for meaning in meanings_of(metric)
+            for meaning in meanings_of(metric, kind)
             if (meaning.metric, meaning.added) not in taken
             and (meaning.metric == metric or meaning.metric not in page)
             and page.issuperset(meaning.beside)

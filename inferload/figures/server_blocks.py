@@ -193,7 +193,8 @@ def _row(key: str, title: str, text: str, formula: Formula, **more: Any) -> Serv
 # fmt: off
 _REQUESTS = _row("requests", "requests at the router", "requests that the router received, each once",
                  Count(Reading(names.ROUTER_REQUESTS)))
-_ATTEMPTS = _row("attempts", "attempts of the router", "requests that the router sent to servers, repeated ones included",
+_ATTEMPTS = _row("attempts", "attempts of the router", "requests that the router sent to servers, repeated ones included; of "
+                 "Envoy to all clusters, such as ext_proc, which gets each request once more",
                  Count(Reading(names.ROUTER_ATTEMPTS)))
 _FAILED = _row("failed", "failures at the router", "attempts, of llm-d requests, that failed, also if a repeated one did not",
                Count(Reading(names.ROUTER_FAILED)), label="failed attempts", better="lower")

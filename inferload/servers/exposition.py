@@ -12,7 +12,7 @@ import zlib
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
-from inferload.figures.page_names import with_colon
+from inferload.figures.page_names import RAY, with_colon
 
 # A vLLM page with all histograms has about 150 KB; a page far above this limit is no metrics page.
 MAX_PAGE_BYTES = 32 * 1024 * 1024
@@ -62,7 +62,8 @@ class PromParser:
     def __init__(self, prefixes: tuple[str, ...] = (), redact: Callable[[str], str] = str) -> None:
         self._prefixes = prefixes or ("",)
         # of lines that may be of such a metric
-        self._begins = (*self._prefixes, *(prefix.replace(":", "_") for prefix in prefixes), " ", "\t", "{")
+        plain = tuple(prefix.replace(":", "_") for prefix in prefixes)
+        self._begins = (*self._prefixes, *plain, *(RAY + prefix for prefix in plain), " ", "\t", "{")
         self._redact = redact  # applied to each label's value, once per series
         self._known: dict[str, tuple[str, Labels]] = {}
         self.unread, self.example = 0, ""

@@ -6,7 +6,6 @@ import itertools
 import json
 import os
 import re
-import select
 import signal
 import socket
 import ssl
@@ -38,13 +37,22 @@ from inferload.cli.scrape import ScrapeProgress, _duration_s, _interval_s
 from inferload.client.client import Credentials
 from inferload.figures import metric_names as names
 from inferload.figures.metric_names import SCRAPE_DURATION
-from inferload.figures.server_figures import READINGS
 from inferload.run.master.lifecycle.scraper_process import Scraping
 from inferload.run.process.settings import ProcessSettings
 from inferload.servers import scrapes_file
 from inferload.servers.exposition import Sample, parse
 from inferload.servers.scrape_http import MAX_PAGE_BYTES, MetricsClient, MetricsUrl
-from inferload.servers.scraper import PROBES, Scrape, ScrapeBuffer, ScrapeJob, clients_of, line_of, readings, scrape_all
+from inferload.servers.scraper import (
+    PROBES,
+    Lines,
+    Scrape,
+    ScrapeBuffer,
+    ScrapeJob,
+    clients_of,
+    line_of,
+    readings,
+    scrape_all,
+)
 from inferload.servers.series import by_target
 
 pytestmark = pytest.mark.usefixtures("forked_commands")
@@ -318,17 +326,23 @@ def test_nan_values_are_left_out_of_the_line() -> None:
     assert json.loads(line_of(scrape))["gauges"] == {"engines": 1}
 
 
-@pytest.mark.parametrize("engines", [1, 16, 400])
-def test_the_line_of_a_page_with_many_engines_fits_into_the_pipe(engines: int) -> None:
-    metrics = [reading.metric for reading in READINGS]
+def test_lines_of_many_engines_to_a_stalled_parent_arrive_whole_or_not_at_all() -> None:
     reasons = [f'{names.WAITING_BY_REASON}{{engine="%s",reason="{reason}"}}' for reason in ("capacity", "deferred")]
-    series = [*(f'{metric}{{engine="%s"}}' for metric in metrics if metric.startswith("vllm:")), *reasons]
-    page = "".join(f"{each % engine} 12345.678\n" for engine in range(engines) for each in series)
+    series = [*(f'{metric}{{engine="%s"}}' for metric in (names.RUNNING, names.WAITING)), *reasons]
+    page = "".join(f"{each % engine} 12345.678\n" for engine in range(40) for each in series)
     line = line_of(Scrape(1, "http://server:8000", 2, 0, parse(page)))
-    assert len(line.encode()) < select.PIPE_BUF
-    gauges = json.loads(line)["gauges"]
-    assert gauges[names.RUNNING] == pytest.approx(engines * 12345.678)
-    assert (f"{names.RUNNING}@0" in gauges) == (engines == 1)
+    reader, writer = os.pipe()
+    lines, arrived = Lines(writer), b""
+    for number in range(60):
+        lines.send(line.replace('"wall_ns": 1', f'"wall_ns": {number}'))
+        if number % 10 == 0:
+            arrived += os.read(reader, 1 << 20)
+    os.close(writer)
+    with open(reader, "rb") as rest:
+        found = [json.loads(each) for each in (arrived + rest.read()).split(b"\n")[:-1]]
+    assert 5 < len(found) < 60
+    assert [each["wall_ns"] for each in found] == sorted({each["wall_ns"] for each in found})
+    assert {sum("@" in name for name in each["gauges"]) for each in found} == {4 * 40}
 
 
 def scrapes_at(*walls: int) -> scrapes_file.ScrapeColumns:
