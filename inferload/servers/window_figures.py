@@ -365,10 +365,15 @@ def _histogram(window: ServerWindow, formula: HistogramMean) -> Histogram | None
     if mean_ms is None:
         return None
     buckets = f"{formula.family}_bucket"
-    texts = {series.labels.get("le", "") for series in window.server.series(buckets)} - {""}
-    bounds = sorted((bound, text) for text in texts if (bound := _bound(text)) is not None)
-    cumulative = [known(window.delta(Reading(buckets, label=("le", text)))) or 0.0 for _, text in bounds]
-    p50, p99 = (_bracket([bound for bound, _ in bounds], cumulative, q) for q in (0.5, 0.99))
+    texts: dict[float, list[str]] = {}
+    for series in window.server.series(buckets):
+        if (bound := _bound(text := series.labels.get("le", ""))) is not None:
+            texts.setdefault(bound, []).append(text)
+    most = max(map(len, texts.values()), default=0)
+    bounds = sorted(bound for bound in texts if len(texts[bound]) == most)  # that all engines have
+    increases = ([known(window.delta(Reading(buckets, label=("le", each)))) for each in {*texts[at]}] for at in bounds)
+    cumulative = [sum(filter(None, each)) for each in increases]
+    p50, p99 = (_bracket(bounds, cumulative, q) for q in (0.5, 0.99))
     return Histogram(count=_whole(known(window.delta(formula.count))), mean=mean_ms, p50=p50, p99=p99)
 
 

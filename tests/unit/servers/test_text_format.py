@@ -109,9 +109,10 @@ def test_bad_lines_of_either_format_cost_these_lines(
 ) -> None:
     parser, lines, expected = PromParser(), list(bad), []
     for metric, labels, value, at_ms in series:
-        time = "" if at_ms is None else f" {at_ms / 1000:.3f}" if new else f" {at_ms}"
+        blank, end = random.choice((" ", "  ", "\t")), random.choice(("", " ", "\t", "\r"))
+        time = "" if at_ms is None else f"{blank}{at_ms / 1000:.3f}" if new else f"{blank}{at_ms}"
         braces = f"{{{pairs(labels)}}}" if labels or random.random() < 0.5 else ""
-        lines.append(f"{metric}{braces} {value!r}{time}" + (' # {trace_id="} 1"} 0.5 17' if new else ""))
+        lines.append(f"{metric}{braces}{blank}{value!r}{time}" + (' # {trace_id="} 1"} 0.5 17' if new else end))
         at_ns = None if at_ms is None else at_ms * 1_000_000
         expected.append(Sample(metric, tuple(sorted(labels.items())), value, at_ns))
     random.shuffle(lines)

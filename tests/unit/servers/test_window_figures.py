@@ -309,6 +309,19 @@ def test_quantiles_of_a_histogram_are_brackets() -> None:
     assert block(only_slow, 0, 1)["ttft_ms"] == {"count": 1, "mean": 9000, "p50": [1000, None], "p99": [1000, None]}
 
 
+def test_buckets_of_engines_that_write_bounds_in_other_ways_or_have_others_are_those_of_all() -> None:
+    def at(seen: list[float]) -> Page:
+        engines = ("a", ["0.5", "1.0", "+Inf"]), ("b", ["0.1", "1", "+Inf"])
+        return {
+            (metric, (*labels, ("instance", engine))): value
+            for engine, bounds in engines
+            for (metric, labels), value in histogram(names.TTFT, bounds, seen).items()
+        }
+
+    entry = block(table(at([]), at([0.2, 0.2, 0.9])), 0, 1)["ttft_ms"]
+    assert entry == {"count": 6, "mean": pytest.approx(1300 / 3), "p50": [0, 1000], "p99": [0, 1000]}
+
+
 @given(st.lists(st.floats(0, 2), min_size=1, max_size=60))
 def test_the_bracket_contains_the_sample_quantile(samples: list[float]) -> None:
     bounds = ["0.25", "0.5", "1.0", "+Inf"]
