@@ -334,7 +334,7 @@ PRODUCTION_STACK = PageKind(
     key="production-stack",
     title="the router of vLLM's production stack",
     kind="router",
-    prefixes=("vllm:num_incoming_requests", "vllm:current_qps", "vllm:num_prefill_requests"),
+    prefixes=("vllm:num_incoming_requests", "vllm:current_qps", "router_cpu_usage_percent"),  # the last one also if idle
     meaning={"vllm:num_incoming_requests_total": names.ROUTER_REQUESTS, names.RUNNING: names.ROUTER_IN_FLIGHT},
 )
 # docs.litellm.ai, Prometheus metrics, of 2026.

@@ -372,6 +372,7 @@ def test_an_engine_is_identified_by_its_page() -> None:
         assert key_of(metrics) == engine
     assert key_of({"trtllm:request_success_total"}) == "tensorrt-llm"
     assert key_of({"vllm:num_requests_running", "sglang:num_running_reqs"}) == "vllm"
+    assert key_of({"vllm:gpu_prefix_cache_queries_total", "router_cpu_usage_percent"}) == "production-stack"
     assert kind_of({"process_cpu_seconds_total"}) is None
 
 
