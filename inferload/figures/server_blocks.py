@@ -46,35 +46,29 @@ DRAFTED_RATE = row(
     Rate(Reading(names.SPEC_DRAFT_TOKENS)),
     "drafted",
     "draft tokens proposed per second",
-    label="drafted tok/s",
-    headline=True,
-    panel=_DRAFTS,
+    live=("drafted tok/s", _DRAFTS),
 )
 ACCEPTED_RATE = row(
     Rate(Reading(names.SPEC_ACCEPTED)),
     "accepted",
     "draft tokens accepted per second, without the regular token of each step",
-    label="accepted tok/s",
     better="higher",
-    headline=True,
-    panel=_DRAFTS,
+    live=("accepted tok/s", _DRAFTS),
 )
 ACCEPTANCE_RATE = row(
     Ratio(Reading(names.SPEC_ACCEPTED), Reading(names.SPEC_DRAFT_TOKENS)),
     "drafts accepted",
     "accepted / drafted tokens",
-    label="drafts accepted, %",
     form="share",
     better="higher",
-    panel=_SPECULATION,
+    chart=("drafts accepted, %", _SPECULATION),
 )
 ACCEPTANCE_LENGTH = row(
     Ratio(Reading(names.SPEC_ACCEPTED), Reading(names.SPEC_DRAFTS), plus=1.0),
     "mean acceptance length",
     "tokens per step with speculation: 1 + accepted tokens / drafts",
-    label="tokens per step",
     better="higher",
-    panel=_SPECULATION,
+    chart=("tokens per step", _SPECULATION),
 )
 
 
@@ -97,39 +91,33 @@ GPU_USE = row(
     Gauge(Reading(names.GPU_USE, "highest"), scale=0.01),
     "GPU use",
     "DCGM_FI_DEV_GPU_UTIL: share of time in which a kernel ran on the GPU, not its load. Maximum over GPUs",
-    label="GPU use",
     form="share",
     layer="system",
-    headline=True,
-    panel="GPU, %",
+    live=("GPU use", "GPU, %"),
 )
 GPU_MEMORY = row(
     Gauge(Reading(names.GPU_MEMORY)),
     "GPU memory",
     "DCGM_FI_DEV_FB_USED, summed over GPUs",
-    label="used",
     unit="MiB",
     layer="system",
-    panel="GPU memory, MiB",
+    chart=("used", "GPU memory, MiB"),
 )
 GPU_POWER = row(
     Gauge(Reading(names.GPU_POWER)),
     "GPU power",
     "DCGM_FI_DEV_POWER_USAGE, summed over GPUs",
-    label="GPU power, W",
     unit="W",
     layer="system",
-    headline=True,
-    panel="GPU power, W",
+    live=("GPU power, W", "GPU power, W"),
 )
 GPU_CLOCK = row(
     Gauge(Reading(names.GPU_SM_CLOCK, "lowest")),
     "GPU clock",
     "DCGM_FI_DEV_SM_CLOCK, minimum over GPUs",
-    label="SM",
     unit="MHz",
     layer="system",
-    panel="GPU clock, MHz",
+    chart=("SM", "GPU clock, MHz"),
 )
 
 

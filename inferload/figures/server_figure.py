@@ -108,9 +108,21 @@ class ServerFigure(Figure, frozen=True, kw_only=True):
         return fits or not entry.scrapes
 
 
-def row(formula: Formula, title: str, text: str, **more: Any) -> ServerFigure:
-    """Return a figure; its other fields are those that most of its formula have, and `more`."""
+def row(
+    formula: Formula,
+    title: str,
+    text: str,
+    live: tuple[str, str] | None = None,
+    chart: tuple[str, str] | None = None,
+    **more: Any,
+) -> ServerFigure:
+    """Return a figure; its other fields are those that most of its formula have, and `more`.
+
+    `live`: label and panel of a headline; `chart`: the same of another figure.
+    """
     usual: dict[str, Any] = {}
+    for shown in filter(None, (live, chart)):
+        more |= {"label": shown[0], "panel": shown[1], "headline": shown is live}
     if isinstance(formula, Count | Restarts):
         usual = {"form": "count"}
     elif isinstance(formula, Rate):

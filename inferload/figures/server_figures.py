@@ -43,27 +43,21 @@ KV_CACHE_USAGE = row(
     "KV cache usage",
     "vllm:kv_cache_usage_perc: blocks in use by requests; cached blocks that no request uses count as "
     "free. Maximum over engines",
-    label="KV",
     form="share",
-    headline=True,
-    panel=_KV,
+    live=("KV", _KV),
 )
 RUNNING = row(
     Gauge(Reading(names.RUNNING)),
     "requests running",
     "vllm:num_requests_running, summed over engines",
-    label="running",
-    headline=True,
-    panel=_REQUESTS,
+    live=("running", _REQUESTS),
 )
 WAITING = row(
     Gauge(Reading(names.WAITING)),
     "requests waiting",
     "vllm:num_requests_waiting, summed over engines",
-    label="waiting",
     better="lower",
-    headline=True,
-    panel=_REQUESTS,
+    live=("waiting", _REQUESTS),
 )
 BEFORE_FIRST_TOKEN = row(
     Gauge(Reading(names.BEFORE_FIRST_TOKEN)),
@@ -75,11 +69,9 @@ HIT_RATE = row(
     HitRate(),
     "prefix cache hit rate",
     "prompt tokens found in the prefix cache / prompt tokens looked up at admission",
-    label="hits",
     form="share",
     better="higher",
-    headline=True,
-    panel=_KV,
+    live=("hits", _KV),
 )
 PREFIX_QUERIES = row(
     Count(Reading(names.PREFIX_QUERIES)), "prefix cache queries", "prompt tokens looked up in the cache", unit="tokens"
@@ -101,11 +93,9 @@ MM_HIT_RATE = row(
     Ratio(Reading(names.MM_HITS), Reading(names.MM_QUERIES)),
     "MM cache hit rate",
     "multi-modal inputs found in the processor cache",
-    label="multi-modal hits",
     form="share",
     better="higher",
-    headline=True,
-    panel=_KV,
+    live=("multi-modal hits", _KV),
 )
 PREEMPTIONS = row(
     Count(Reading(names.PREEMPTIONS)),
@@ -133,26 +123,21 @@ PROMPT_RATE = row(
     Rate(Reading(names.PROMPT_TOKENS)),
     "prompt",
     "vllm:prompt_tokens_total per second, including cached tokens",
-    label="prompt tok/s",
     better="higher",
-    headline=True,
-    panel=_PROMPT,
+    live=("prompt tok/s", _PROMPT),
 )
 COMPUTED_RATE = row(
     Rate(_COMPUTED),
     "prompt computed",
     "prompt tokens per second that were computed (source local_compute), without recomputation after preemptions",
-    label="computed tok/s",
-    panel=_PROMPT,
+    chart=("computed tok/s", _PROMPT),
 )
 GENERATION_RATE = row(
     Rate(Reading(names.GENERATION_TOKENS)),
     "generation",
     "vllm:generation_tokens_total per second",
-    label="generation tok/s",
     better="higher",
-    headline=True,
-    panel=_OUTPUT,
+    live=("generation tok/s", _OUTPUT),
 )
 PREFILL_SPEED = row(
     Ratio(_COMPUTED, Reading(names.PREFILL_SECONDS)),

@@ -85,7 +85,7 @@ class PromParser:
                 if not line.startswith(begins):
                     continue
                 timed = series.rpartition(" ")
-                sample = Sample(*known[timed[0]], _value(timed[2]), _at_ns(value))
+                sample: Sample | None = Sample(*known[timed[0]], _value(timed[2]), _at_ns(value))
             except (LookupError, ValueError, OverflowError):  # a new series, or a line with other blanks
                 sample = self._parsed(line)
             if sample is not None:

@@ -20,10 +20,8 @@ TEXT = f"""\
             Gauge(Reading("{METRIC}")),
             "requests deferred",
             "{METRIC}, summed over engines",
-            label="deferred",
+            live=("deferred", "requests"),
             better="lower",
-            headline=True,
-            panel="requests",
         ),
     ] = None
 """
