@@ -270,11 +270,7 @@ ENGINE_GAUGES = tuple(row for row in SERVER_FIGURES if row.key in Engine.__struc
 READINGS = tuple(dict.fromkeys(reading for row in SERVER_FIGURES for reading in row.formula.readings))
 READ = tuple(dict.fromkeys(reading.metric for reading in READINGS))
 # Prefixes of the metrics that a scraper stores.
-KEPT_PREFIXES = (
-    *PREFIXES,
-    names.PROCESS_START,
-    *(metric for metric in READ if not metric.startswith(PREFIXES)),
-)
+KEPT_PREFIXES = (*PREFIXES, names.PROCESS_START, *(metric for metric in READ if not metric.startswith(PREFIXES)))
 
 
 def page_block(page: PageKind | None, metrics: Mapping[str, object]) -> str | None:

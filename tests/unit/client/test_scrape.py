@@ -370,15 +370,7 @@ def test_a_crash_while_joining_parts_duplicates_nothing(tmp_path: Path) -> None:
     assert scrapes_file.next_number(folder) == 3
     scrapes_file.write_part(folder, 3, scrapes_at(7).to_table())
     scrapes_file.join_parts(folder)
-    assert [row["wall_ns"] for row in scrapes.table_of(tmp_path, ["vllm:a"]).to_pylist()] == [
-        1,
-        2,
-        3,
-        4,
-        5,
-        6,
-        7,
-    ]
+    assert [row["wall_ns"] for row in scrapes.table_of(tmp_path, ["vllm:a"]).to_pylist()] == [1, 2, 3, 4, 5, 6, 7]
     assert pq.read_schema(folder / scrapes_file.JOINED).names == scrapes_file.SCHEMA.names
 
 

@@ -112,12 +112,7 @@ _ALIVE, _AGAIN = collected(10.0, 1.0), collected(10.0, 1.0, base=-25_000.0)
         (lambda at_s: _A(at_s) + _B(at_s), 800, 6, 0),  # of two servers
         (lambda at_s: _A(at_s) + f'{COUNTER}{{instance="b"}} {1e6 + 300 * at_s}\n', 800, 3, 0),  # one without times
         (collected(1.0, -3600.0), 500, 3, 0),  # in the future
-        (
-            lambda at_s: _ALIVE(at_s) if at_s < 60 else _AGAIN(at_s),
-            None,
-            3,
-            1,
-        ),
+        (lambda at_s: _ALIVE(at_s) if at_s < 60 else _AGAIN(at_s), None, 3, 1),
         (lambda _at_s: _A(-600.0), None, None, None),  # a page that does not move
     ],
 )

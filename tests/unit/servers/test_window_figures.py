@@ -487,9 +487,7 @@ odd_labels = st.sampled_from(sorted((name, value) for name, values in LABELS.ite
 
 
 @given(st.lists(st.dictionaries(st.tuples(st.sampled_from(USED), odd_labels), ODD | st.floats(0, 1e6)), max_size=6))
-def test_any_values_and_labels_give_figures(
-    pages: list[dict[tuple[str, tuple[str, str]], float]],
-) -> None:
+def test_any_values_and_labels_give_figures(pages: list[dict[tuple[str, tuple[str, str]], float]]) -> None:
     scrapes = table(*[{(metric, (label,)): value for (metric, label), value in one.items()} for one in pages])
     for entry in servers_block(scrapes, 0, 4 * S):
         json.dumps(entry, allow_nan=False)
