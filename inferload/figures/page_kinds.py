@@ -405,7 +405,6 @@ AMD = PageKind(
     meaning=_prefixed(("gpu_", "amd_gpu_"), _AMD),
 )
 
-ROUTERS = (SGLANG_ROUTER, VLLM_ROUTER, PRODUCTION_STACK, LITELLM, LLM_D, ENVOY)
 # A page is of the first kind with one of its prefixes.
 KINDS = (
     *(DYNAMO, DYNAMO_WORKER, PRODUCTION_STACK, VLLM, SGLANG, TENSORRT_LLM, LLAMA_CPP, TGI, LMDEPLOY),

@@ -306,11 +306,6 @@ def test_targets_are_named_without_the_metrics_path() -> None:
         MetricsUrl.parse("http://a:notaport/metrics")
 
 
-def test_gauges_with_old_and_new_names_are_counted_once() -> None:
-    page = "vllm:gpu_cache_usage_perc 0.5\nvllm:kv_cache_usage_perc 0.25\nvllm:gpu_prefix_cache_hits_total 3\n"
-    assert readings(parse(page)) == {names.KV_CACHE_USAGE: 0.25, "engines": 1, names.PREFIX_HITS: 3}
-
-
 def test_the_size_of_the_cache_is_that_of_the_smallest_engine() -> None:
     config = 'vllm:cache_config_info{engine="%s",kv_cache_max_concurrency="%s",kv_cache_size_tokens="%s"} 1'
     usage = [f'vllm:kv_cache_usage_perc{{engine="{engine}"}} 0.{engine}' for engine in (0, 1)]
