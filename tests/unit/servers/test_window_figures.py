@@ -334,12 +334,6 @@ def test_every_target_has_an_entry() -> None:
     assert servers_block(scrapes.slice(0, 0), 0, S) == []
 
 
-def test_a_window_outside_all_scrapes_has_no_figures() -> None:
-    entry = block(table(page(generation_tokens=1), page(generation_tokens=9)), 100, 160)
-    assert (entry["window_s"], entry["generation_tokens"], entry["restarts"]) == (None, None, None)
-    assert entry["longest_gap_s"] == 60
-
-
 BUSY = {"running": 50.0, "waiting": 0.0, "preemptions": 0.0}
 
 
@@ -352,59 +346,60 @@ def busy_at(at_s: list[float]) -> pa.Table:
     return columns.to_table()
 
 
-COUNTED = ("window_s", "restarts", "preemptions", "generation_tokens", "generation_tok_per_s")
+UNKNOWN = dict.fromkeys(("window_s", "restarts", "preemptions", "generation_tokens", "generation_tok_per_s"))
+QUARTERS, GAP = [number / 4 for number in range(21)], [*range(20), *range(40, 61)]
+# Seconds of scrapes, begin and end of the window, configured interval, and what is known.
+WINDOWS: list[tuple[list[float], float, float, float | None, dict[str, float | None]]] = [
+    # An end of the window was not scraped.
+    (QUARTERS, 0, 60, None, UNKNOWN | {"scrapes": 21, "longest_gap_s": 55, "gap_limit_s": 5, "running": 50}),
+    ([55 + at for at in QUARTERS], 0, 60, None, UNKNOWN | {"scrapes": 21, "longest_gap_s": 55}),
+    ([0, 1, 2, 100, 101], 30, 60, None, UNKNOWN | {"scrapes": 0, "prefix_cache_queries_before": None, "running": None}),
+    ([0, 28, 62, 100], 30, 60, 0.25, UNKNOWN | {"scrapes": 0, "running": None}),
+    ([1, 9], 100, 160, None, UNKNOWN | {"longest_gap_s": 60}),
+    # A gap within it.
+    (
+        GAP,
+        0,
+        60,
+        None,
+        {"generation_tokens": 60_000, "preemptions": 0, "restarts": 0, "longest_gap_s": 21, "gap_limit_s": 5},
+    ),
+    ([27, *range(34, 61)], 30, 60, 0.25, {"scrapes": 27, "window_s": 33, "generation_tokens": 33_000}),
+    # The limit of gaps depends on the interval.
+    ([0, 10, 20, 30], 4, 24, None, {"gap_limit_s": 25, "window_s": 20, "generation_tokens": 20_000}),
+    ([0, 10, 20, 30], 4, 24, 0.25, {"gap_limit_s": 5, "longest_gap_s": 10, "scrapes": 2}),
+    ([0, 10, 20, 30], 12, 18, 10, {"window_s": 10, "scrapes": 2, "running": 50}),
+    # The scrapes nearest to the ends.
+    (
+        [0, 1, 2, 3, 4, 5],
+        0.4,
+        1.4,
+        None,
+        {"scrapes": 2, "window_s": 1, "generation_tokens": 1000, "longest_gap_s": 0.6},
+    ),
+    ([0, 1, 2, 3, 4, 5], 0.6, 2.4, None, {"scrapes": 2, "window_s": 1, "generation_tokens": 1000, "longest_gap_s": 1}),
+    ([0, 1, 2, 3, 4, 5], 1.5, 3.6, None, {"scrapes": 4, "window_s": 3, "generation_tokens": 3000, "longest_gap_s": 1}),
+    ([0, 1, 2, 3, 4, 5], 1, 2, None, {"scrapes": 2, "window_s": 1, "generation_tokens": 1000, "longest_gap_s": 1}),
+]
 
 
-@pytest.mark.parametrize("from_s", [0, 55])
-def test_counters_are_unknown_if_an_end_of_the_window_was_not_scraped(from_s: float) -> None:
-    entry = block(busy_at([from_s + number / 4 for number in range(21)]), 0, 60)
-    assert {key: entry[key] for key in COUNTED} == dict.fromkeys(COUNTED)
-    assert (entry["scrapes"], entry["longest_gap_s"], entry["gap_limit_s"]) == (21, 55.0, 5.0)
-
-
-def test_scrapes_outside_the_window_give_no_figures() -> None:
-    entry = block(busy_at([0, 1, 2, 100, 101]), 30, 60)
-    assert {key: entry[key] for key in COUNTED} == dict.fromkeys(COUNTED)
-    assert (entry["scrapes"], entry["requests_running"]) == (0, {"mean": None, "max": None})
-    assert (entry["longest_gap_s"], entry["prefix_cache_queries_before"]) == (30, None)
-    # Both ends have a scrape within the limit.
-    (near,) = servers_block(busy_at([0, 28, 62, 100]), 30 * S, 60 * S, interval_s=0.25)
-    assert (near["scrapes"], near["generation_tokens"], near["requests_waiting"]["max"]) == (0, None, None)
-
-
-def test_counters_are_known_over_a_gap_within_the_window() -> None:
-    entry = block(busy_at([*range(20), *range(40, 61)]), 0, 60)
-    assert (entry["generation_tokens"], entry["preemptions"], entry["restarts"]) == (60_000, 0, 0)
-    assert (entry["longest_gap_s"], entry["gap_limit_s"]) == (21, 5)
+@pytest.mark.parametrize(("at_s", "start_s", "end_s", "interval_s", "expected"), WINDOWS)
+def test_figures_of_a_window(
+    at_s: list[float], start_s: float, end_s: float, interval_s: float | None, expected: dict[str, float | None]
+) -> None:
+    (entry,) = servers_block(busy_at(at_s), round(start_s * S), round(end_s * S), interval_s=interval_s)
+    found = entry | {"running": entry["requests_running"]["max"]}
+    assert {key: found[key] for key in expected} == pytest.approx(expected)
 
 
 def test_gauges_exclude_distant_scrapes() -> None:
     quiet = table(*[None] * 34, *[page(running=1, generation_tokens=40_000)] * 27)
     (entry,) = servers_block(pa.concat_tables([busy_at([27]), quiet]), 30 * S, 60 * S, interval_s=0.25)
-    assert (entry["scrapes"], entry["requests_running"]) == (27, {"mean": 1, "max": 1})
-    assert (entry["window_s"], entry["generation_tokens"]) == (33, 13_000)
-
-
-def test_the_longest_gap_allowed_is_relative_to_the_interval() -> None:
-    scrapes = busy_at([0, 10, 20, 30])
-    entry = block(scrapes, 4, 24)
-    assert (entry["gap_limit_s"], entry["window_s"], entry["generation_tokens"]) == (25, 20, 20_000)
-    (entry,) = servers_block(scrapes, 4 * S, 24 * S, interval_s=0.25)
-    assert (entry["gap_limit_s"], entry["longest_gap_s"], entry["scrapes"]) == (5, 10, 2)
-    (entry,) = servers_block(scrapes, 12 * S, 18 * S, interval_s=10)
-    assert (entry["window_s"], entry["scrapes"], entry["requests_running"]["max"]) == (10, 2, 50)
-
-
-@pytest.mark.parametrize(("start_s", "end_s", "scrapes"), [(0.4, 1.4, 2), (0.6, 2.4, 2), (1.5, 3.6, 4), (1, 2, 2)])
-def test_short_windows_have_the_scrapes_nearest_to_their_ends(start_s: float, end_s: float, scrapes: int) -> None:
-    entry = block(busy_at([float(second) for second in range(6)]), start_s, end_s)
-    assert (entry["scrapes"], entry["window_s"]) == (scrapes, scrapes - 1)
-    assert entry["generation_tokens"] == 1000 * (scrapes - 1)
-    assert entry["longest_gap_s"] <= 1
+    assert entry["requests_running"] == {"mean": 1, "max": 1}
 
 
 def test_gates_do_not_read_means_and_maxima_of_a_part_of_the_window() -> None:
-    (entry,) = servers_entries(busy_at([*range(20), *range(40, 61)]), 0, 60 * S)
+    (entry,) = servers_entries(busy_at(GAP), 0, 60 * S)
     assert [BY_KEY["requests_waiting"].of(entry, statistic) for statistic in ("mean", "max")] == [None, None]
     assert BY_KEY["preemptions"].of(entry, None) == 0
     by_gauge = structs.replace(entry, prefix_cache_hit_rate=0.5, prefix_cache_hit_rate_from="gauge")
