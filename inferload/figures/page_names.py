@@ -8,10 +8,11 @@ from msgspec.structs import replace
 
 from inferload.figures import metric_names
 from inferload.figures.metric_names import split_suffix
-from inferload.figures.page_kinds import KINDS, Labels, Meaning, PageKind
+from inferload.figures.page_kinds import KINDS, VLLM, Labels, Meaning, PageKind
 
 # Meanings of the names of all kinds. The order decides if a page has several names for one metric.
 _MEANINGS = {name: kind.meanings(name) for kind in KINDS for name in kind.meaning if name.startswith(kind.prefixes)}
+_OWNERS = {name: kind for kind in reversed(KINDS) for name in kind.meaning if name in _MEANINGS}
 # Names as a client library or a collector writes them that knows no colons.
 _COLONS = {
     name.replace(":", "_"): name
@@ -56,26 +57,35 @@ def meanings_of(metric: str, page: PageKind | None = None) -> tuple[Meaning, ...
 
 
 def page_meanings(metrics: Iterable[str]) -> Mapping[str, tuple[Meaning, ...]]:
-    """Return what each metric of a page is; without meanings that an earlier name of the page has."""
+    """Return what each metric of a page is; without meanings that an earlier name of the same kind of page, or in front, has."""
     return _page_meanings(frozenset(metrics))
 
 
 @lru_cache(maxsize=256)  # pages, each scraped again and again
 def _page_meanings(page: frozenset[str]) -> Mapping[str, tuple[Meaning, ...]]:
     meanings: dict[str, tuple[Meaning, ...]] = {}
-    taken: set[tuple[str, Labels]] = set()
+    taken: dict[tuple[str, Labels], PageKind] = {}
     kind = kind_of(page)
     for metric in sorted(page, key=lambda metric: (_rank(metric), metric)):
         found = [
             meaning
             for meaning in meanings_of(metric, kind)
-            if (meaning.metric, meaning.added) not in taken
-            and (meaning.metric == metric or meaning.metric not in page)
+            if _side_by_side(taken.get((meaning.metric, meaning.added)), owner(metric))
             and page.issuperset(meaning.beside)
         ]
         meanings[metric] = tuple(found)
-        taken.update((meaning.metric, meaning.added) for meaning in found)
+        taken = {(meaning.metric, meaning.added): owner(metric) for meaning in found} | taken
     return MappingProxyType(meanings)
+
+
+def owner(metric: str) -> PageKind:
+    """Return the kind of page that has a name."""
+    return _OWNERS.get(metric) or _OWNERS.get(split_suffix(metric)[0], VLLM)
+
+
+def _side_by_side(first: PageKind | None, other: PageKind) -> bool:
+    """Return True if names of one metric are of different engines or devices, as on the page of a collector."""
+    return first is None or (first is not other and not first.in_front and not other.in_front)
 
 
 def _rank(metric: str) -> int:

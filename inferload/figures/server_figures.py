@@ -6,7 +6,7 @@ scraper, the glossary and the reference pages. Names of other engines' metrics a
 
 from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
-from typing import Annotated, Any
+from typing import Annotated
 
 from msgspec import Meta, Struct
 
@@ -295,8 +295,3 @@ def values(key: str, statistic: str | None, servers: Sequence[ServerFacts]) -> d
         excused |= found.keys() - front
     able = {target: value for target, value in found.items() if value is not None or target not in excused}
     return able or found
-
-
-def block_of(block: str, values: Mapping[str, Any]) -> Any:
-    """Return a group of figures of an entry, by the keys of its type."""
-    return BLOCKS[block](**values)

@@ -248,8 +248,8 @@ def _entry(window: ServerWindow) -> Server:
         groups.setdefault(row.block, {})[row.entry_key] = _value(row, window)
     groups[SPEC_DECODE]["acceptance_by_position"] = _by_position(window)
     groups[ROUTER]["attempts_by_server"] = _counts_by(window, names.ROUTER_ATTEMPTS, _SERVER_LABELS)
-    blocks = {
-        block: server_figures.block_of(block, values)
+    blocks: dict[str, Any] = {
+        block: server_figures.BLOCKS[block](**values)
         for block, values in groups.items()
         if block is not None and any(map(_says_something, values.values()))
     }

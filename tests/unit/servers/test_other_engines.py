@@ -20,7 +20,7 @@ from inferload.client.connection.target import Target
 from inferload.figures import metric_names as names
 from inferload.figures.limits import gate_grammar
 from inferload.figures.page_kinds import KINDS, PageKind
-from inferload.figures.page_names import kind_of, meanings_of, names_on_pages, page_meanings
+from inferload.figures.page_names import kind_of, meanings_of, names_on_pages, owner, page_meanings
 from inferload.figures.server_entry import MeanAndMax
 from inferload.figures.server_figures import KEPT_PREFIXES, SERVER_FIGURES, Server
 from inferload.figures.server_formulas import HistogramMean
@@ -144,14 +144,14 @@ NAMES = sorted(
 def test_each_part_of_a_metric_has_one_name_of_a_page(page: set[str]) -> None:
     meanings = page_meanings(page)
     assert meanings.keys() == page
-    parts = [(each.metric, each.added, each.only) for found in meanings.values() for each in found]
+    parts = [(owner(name).key, each.metric, each.added, each.only) for name in page for each in meanings[name]]
     assert len(parts) == len(set(parts))
     for name, found in meanings.items():
         known = meanings_of(name, kind_of(page))
         assert set(found) <= set(known)
         assert all(page.issuperset(each.beside) for each in found)
         assert name in names_on_pages(each.metric for each in meanings_of(name))
-        others = {part[0] for part in parts}
+        others = {part[1] for part in parts}
         assert found or all(each.metric in others or each.beside for each in known)
 
 
@@ -215,6 +215,16 @@ sgl_router_processed_requests_total{worker="http://a"} c
 sgl_router_cb_outcomes_total{worker="http://a",outcome="success"} c
 """,
         "vllm-router router.requests=10 router.attempts_by_server.http://a=10 router.failed=",
+    ),
+    "two kinds of engines on a page of Prometheus": (
+        """vllm:num_requests_running{instance="a",engine="0"} 2
+vllm:generation_tokens_total{instance="a",engine="0"} c
+sglang:num_running_reqs{instance="b",engine_type="unified"} 3
+sglang:generation_tokens_total{instance="b",engine_type="unified"} c
+dynamo_frontend_inflight_requests{instance="c"} 5
+dynamo_frontend_output_tokens_total{instance="c"} c
+""",
+        "dynamo requests_running.max=5 generation_tokens=20",
     ),
     "llm-d with new names beside old ones": (
         """inference_objective_request_total{model_name="m"} c
