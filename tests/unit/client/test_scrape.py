@@ -13,7 +13,6 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +20,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import scrapes
+import scripted_server
 import trustme
 from hypothesis import given
 from hypothesis import strategies as st
@@ -70,48 +70,26 @@ process_resident_memory_bytes 1e+08
 """
 
 
-class MetricsServer:
+class MetricsServer(ScriptedServer):
     """A metrics page whose counter is the number of GETs; `trouble` selects a fault of each reply."""
 
     def __init__(self, tls: ssl.SSLContext | None = None) -> None:
-        self.count = 0
-        self.keys: list[str | None] = []
-        self.connections: set[Any] = set()
         self.trouble = ""
-        outer = self
+        super().__init__([self._answer], tls)
 
-        class Handler(BaseHTTPRequestHandler):
-            protocol_version = "HTTP/1.1"
+    @property
+    def count(self) -> int:
+        return len(self.requests)
 
-            def do_GET(self) -> None:
-                outer.count += 1
-                outer.keys.append(self.headers["Authorization"])
-                outer.connections.add(self.client_address)
-                body = PAGE.format(count=outer.count).encode()
-                status = 503 if outer.trouble == "status" else 200
-                body = b"<html>hello</html>" if outer.trouble == "html" else body
-                self.send_response(status)
-                if outer.trouble == "gzip":
-                    body = gzip.compress(body)
-                    self.send_header("Content-Encoding", "gzip")
-                self.send_header("Content-Length", str(len(body)))
-                self.end_headers()
-                self.wfile.write(body[:60] if outer.trouble == "cut" else body)
-                self.close_connection = outer.trouble in ("cut", "close")
-
-            def log_message(self, *_: object) -> None:
-                pass
-
-        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.server.daemon_threads = True
-        if tls is not None:
-            self.server.socket = tls.wrap_socket(self.server.socket, server_side=True)
-        self.port = self.server.server_address[1]
-        threading.Thread(target=self.server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True).start()
-
-    def close(self) -> None:
-        self.server.shutdown()
-        self.server.server_close()
+    def _answer(self, sock: socket.socket, _request: bytes) -> None:
+        body = b"<html>hello</html>" if self.trouble == "html" else PAGE.format(count=self.count).encode()
+        zipped, status = self.trouble == "gzip", 503 if self.trouble == "status" else 200
+        reply = scripted_server.page(
+            gzip.compress(body) if zipped else body, status, lines="Content-Encoding: gzip\r\n" if zipped else ""
+        )
+        sock.sendall(reply[:-60] if self.trouble == "cut" else reply)
+        if self.trouble in ("cut", "close"):
+            sock.shutdown(socket.SHUT_RDWR)
 
 
 @pytest.fixture
@@ -194,8 +172,8 @@ def test_relevant_metrics_are_stored_and_a_last_scrape_is_made_at_the_end(
         "engines": 2,
     }
     assert lines[0]["gauges"] == figures
-    assert set(page.keys) == {"Bearer sesame"}
-    assert len(page.connections) == min(page.count, PROBES)
+    assert all(b"Authorization: Bearer sesame\r\n" in request for request in page.requests)
+    assert page.connections == min(page.count, PROBES)
     metrics = set(table["metric"].to_pylist())
     assert metrics == {
         "vllm:num_requests_running",
@@ -573,11 +551,11 @@ def test_a_new_connection_shows_the_servers_behind_a_balancer_per_connection(
     (client,) = clients_of([f"http://127.0.0.1:{page.port}"], TlsSettings(), None)
     for _ in range(3):
         client.get(5)
-    assert len(page.connections) == 1
+    assert page.connections == 1
     monkeypatch.setattr("inferload.servers.scrape_http.RECONNECT_S", 0.0)
     for _ in range(3):
         client.get(5)
-    assert len(page.connections) == 4
+    assert page.connections == 4
     client.close()
 
 

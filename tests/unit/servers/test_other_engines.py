@@ -1,9 +1,8 @@
 """Metrics pages of engines other than vLLM and of front ends, read like vLLM's. Their sources: tests/data/pages/README.md."""
 
+import contextlib
 import functools
-import http.server
-import threading
-from collections.abc import Iterator
+import socket
 from typing import Any
 
 import numpy as np
@@ -12,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from inferload.analysis.data import timeline
 from paths import DATA
+from scripted_server import ScriptedServer, page
 from summaries import server_documents as servers_block
 
 from inferload.base.tls import TlsSettings
@@ -390,29 +390,13 @@ def test_every_name_maps_to_a_known_metric() -> None:
         assert all(name.startswith(KEPT_PREFIXES) for name in kind.meaning)
 
 
-@pytest.fixture
-def trtllm_serve() -> Iterator[str]:
-    """A server with JSON at /metrics and the page at /prometheus/metrics."""
-    page = (PAGES / "tensorrt-llm-1.prom").read_bytes()
+def test_the_metrics_page_is_found_if_the_usual_path_is_json() -> None:
+    text = (PAGES / "tensorrt-llm-1.prom").read_text()
 
-    class Handler(http.server.BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            body = page if self.path == "/prometheus/metrics" else b"[]"
-            self.send_response(200)
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
+    def answer(sock: socket.socket, request: bytes) -> None:
+        sock.sendall(page(text if request.startswith(b"GET /prometheus/metrics ") else []))
 
-        def log_message(self, *_: Any) -> None: ...
-
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    yield f"http://127.0.0.1:{server.server_port}"
-    server.shutdown()
-    server.server_close()
-
-
-def test_the_metrics_page_is_found_if_the_usual_path_is_json(trtllm_serve: str) -> None:
-    spec = RunSpec(scenarios.load("smoke"), "x", (Target.parse(trtllm_serve),), None, None, 1, 1.0, {})
-    pages = preflight._metrics(spec, ProcessSettings(Credentials(None), (), TlsSettings(None, False), None))
-    assert pages == {f"{trtllm_serve}/prometheus/metrics": "tensorrt-llm"}
+    with contextlib.closing(ScriptedServer([answer])) as server:
+        spec = RunSpec(scenarios.load("smoke"), "x", (Target.parse(server.url),), None, None, 1, 1.0, {})
+        pages = preflight._metrics(spec, ProcessSettings(Credentials(None), (), TlsSettings(None, False), None))
+        assert pages == {f"{server.url}/prometheus/metrics": "tensorrt-llm"}
