@@ -1,5 +1,6 @@
 """A figure of a server. The rows are the fields of `server_figures.Server` and of its blocks."""
 
+from collections.abc import Mapping
 from itertools import chain
 from typing import Any
 
@@ -108,28 +109,23 @@ class ServerFigure(Figure, frozen=True, kw_only=True):
         return fits or not entry.scrapes
 
 
-def row(
-    formula: Formula,
-    title: str,
-    text: str,
-    live: tuple[str, str] | None = None,
-    chart: tuple[str, str] | None = None,
-    **more: Any,
-) -> ServerFigure:
-    """Return a figure; its other fields are those that most of its formula have, and `more`.
+_USUAL: Mapping[type, dict[str, Any]] = {
+    Count: {"form": "count"},
+    Restarts: {"form": "count"},
+    Rate: {"unit": "tok/s"},
+    HistogramMean: {"unit": "ms", "better": "lower"},
+}
+
+
+def row(formula: Formula, title: str, text: str, **more: Any) -> ServerFigure:
+    """Return a figure with the fields that most figures of its formula have, and `more`.
 
     `live`: label and panel of a headline; `chart`: the same of another figure.
     """
-    usual: dict[str, Any] = {}
-    for shown in filter(None, (live, chart)):
-        more |= {"label": shown[0], "panel": shown[1], "headline": shown is live}
-    if isinstance(formula, Count | Restarts):
-        usual = {"form": "count"}
-    elif isinstance(formula, Rate):
-        usual = {"unit": "tok/s"}
-    elif isinstance(formula, HistogramMean):
-        usual = {"unit": "ms", "better": "lower"}
-    return ServerFigure(title=title, text=text, formula=formula, **usual | more)
+    for name in {"live", "chart"} & more.keys():
+        more["label"], more["panel"] = more.pop(name)
+        more["headline"] = name == "live"
+    return ServerFigure(title=title, text=text, formula=formula, **_USUAL.get(type(formula), {}) | more)
 
 
 def statistic_of(value: FigureValue, statistic: str | None) -> float | None:

@@ -131,9 +131,8 @@ class ServerWindow(Struct, frozen=True):
     ) -> "ServerWindow":
         """Return the window between the scrapes nearest to the two ends."""
         interval_s = server.interval_s if interval_s is None else interval_s
-        if len(server.wall_ns) == 0:
-            return cls(server, None, None, start_wall_ns, end_wall_ns, interval_s)
-        first, last = (int(np.argmin(np.abs(server.wall_ns - at))) for at in (start_wall_ns, end_wall_ns))
+        at_ns = server.wall_ns if len(server.wall_ns) else np.zeros(1)
+        first, last = (int(np.argmin(np.abs(at_ns - end))) for end in (start_wall_ns, end_wall_ns))
         two = first < last
         return cls(server, first if two else None, last if two else None, start_wall_ns, end_wall_ns, interval_s)
 
