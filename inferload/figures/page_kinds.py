@@ -315,7 +315,7 @@ _VLLM_ROUTER: _Meanings = {
 }
 VLLM_ROUTER = PageKind(
     key="vllm-router",
-    title="vllm-router",
+    title="vllm-router, older sglang-router",
     kind="router",
     prefixes=_VLLM_ROUTER_PREFIXES,
     tested="0.1.17",
