@@ -87,9 +87,7 @@ def run(arguments: argparse.Namespace) -> int:
     clients = scrape.clients_of(urls, TlsSettings.of(arguments), key)
     job = scrape.ScrapeJob(clients, arguments.interval, arguments.out, Anchor.take())
     progress = ScrapeProgress([client.url.target for client in clients])
-    buffer = scrape.ScrapeBuffer(
-        on_scrape=progress.add, on_write_error=lambda error: None, redact=Redaction.of(key, ())
-    )
+    buffer = scrape.ScrapeBuffer(on_scrape=progress.add, redact=Redaction.of(key, ()))
     woken, wake = os.pipe()
     handlers = {
         number: signal.signal(number, lambda *_: os.write(wake, b"x")) for number in (signal.SIGINT, signal.SIGTERM)

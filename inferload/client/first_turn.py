@@ -23,7 +23,7 @@ from inferload.client.requests.bodies import BodySettings, BodyWriter, Texts
 from inferload.client.turn_record import SessionCookies, TurnRequest, TurnResult
 from inferload.scenario.schema.endpoints import ENDPOINTS, LIMITS, OF_TEXTS, Endpoint, EndpointName, MaxTokensField
 from inferload.scenario.schema.request import RequestOptions
-from inferload.turns.record import Failure, TurnRecord
+from inferload.turns.record import BUSY_4XX, Failure, TurnRecord
 from inferload.workload.content.prompts import approximate
 from inferload.workload.isolation import Isolation
 from inferload.workload.plan.first_asks import PLAIN
@@ -305,21 +305,19 @@ def reaction_to(answer: TurnResult, sent: Mapping[str, Any]) -> Reaction:
         return "unreachable"
     if status in _NO_PATH or failure in (Failure.HTTP_OTHER, Failure.NOT_SSE):
         return "no path"
-    if (failure is Failure.HTTP_4XX and status != 408) or (
+    if (failure is Failure.HTTP_4XX and status not in BUSY_4XX) or (
         # A gateway passes a refusal on as an error of its own, or in a stream.
         (failure is Failure.SERVER_ERROR or status == 500) and refusals.names_an_option(answer.detail, sent)
     ):
         return "refused"
-    busy = (
-        failure in (Failure.HTTP_429, Failure.HTTP_5XX) or status == 408 or (failure is Failure.CUT and status is None)
-    )
-    return "busy" if busy else "doubtful"
+    busy = failure in (Failure.HTTP_429, Failure.HTTP_5XX) or status in BUSY_4XX
+    return "busy" if busy or (failure is Failure.CUT and status is None) else "doubtful"
 
 
 def _judged(answer: TurnResult) -> bool:
     """Return whether the text of a failure is about the request: a refusal, or an error of the server's own code."""
     failure, status = answer.record.failure, answer.record.status
-    refused = failure is Failure.HTTP_4XX and status not in (401, 403, 408)
+    refused = failure is Failure.HTTP_4XX and status not in (401, 403, *BUSY_4XX)
     return refused or failure is Failure.SERVER_ERROR or status in (500, 501)
 
 

@@ -28,7 +28,8 @@ _NAMED_BY = (
     ("One API", "x-oneapi-", ""),
     ("vllm-router", "x-vllm-router-", ""),
     ("sglang-router", "x-smg-", ""),
-    ("a router of SGLang or vLLM", "x-request-id", "^req-[a-z0-9]{24}$"),  # both generate request IDs of this form
+    # These generate request IDs of one form, with a prefix by path.
+    ("a router of SGLang or vLLM", "x-request-id", "^(?:req|chatcmpl|cmpl|resp|gnt)-[a-z0-9]{24}$"),
     ("Inference Gateway", "x-gateway-destination-endpoint-", ""),
     ("Cloudflare", "cf-ray", ""),
     ("Fastly", "x-served-by", "^cache-"),

@@ -185,21 +185,12 @@ def _messages(document: Any) -> Iterator[str]:
         yield document
     elif isinstance(document, list):
         for item in document:
-            yield from _messages_of(item)
+            yield from _messages(item)
     elif isinstance(document, dict):
-        yield from _messages_of(document)
-
-
-def _messages_of(document: Any) -> Iterator[str]:
-    if not isinstance(document, dict):
-        if isinstance(document, str):
-            yield document
-        return
-    where = document.get("loc")
-    prefix = ".".join(map(str, where)) + ": " if isinstance(where, list) and where else ""
-    for key in _TEXTS:
-        if document.get(key):
-            yield from (prefix + text for text in _messages(document[key]))
+        where = document.get("loc")
+        prefix = ".".join(map(str, where)) + ": " if isinstance(where, list) and where else ""
+        for key in _TEXTS:
+            yield from (prefix + text for text in _messages(document.get(key)))
 
 
 def _parsed(text: str) -> Any:

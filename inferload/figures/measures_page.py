@@ -91,7 +91,7 @@ def document() -> str:
     return _HEAD + _lines(words) + _FIGURES + _lines(rows) + clients + servers
 
 
-_SHOWN = [kind for kind in KINDS if kind.kind != "exporter"]
+_SHOWN = sorted((kind for kind in KINDS if kind.kind != "exporter"), key=lambda kind: kind.kind == "router")
 
 
 def _pages() -> list[list[str]]:
@@ -115,7 +115,7 @@ def _names() -> list[list[str]]:
             for kind in _SHOWN
             if kind.has_own_names
             for name in row.names_on(kind)
-            if name.startswith(kind.prefixes[0])
+            if not any(kind.prefixes[0] + name.removeprefix(each) in row.names_on(kind) for each in kind.prefixes[1:])
         ]
         rows.append([f"`{row.key}`", _listed(of_vllm) or "-", _listed(others) or "-"])
     return rows

@@ -35,7 +35,7 @@ class Meaning(Struct, frozen=True):
 class PageKind(Struct, frozen=True, kw_only=True):
     """A kind of page.
 
-    `prefixes`: of its metrics; those of engines, front ends and routers are stored. `meaning`: vLLM's name for each name of the
+    `prefixes`: of its metrics, which are stored. `meaning`: vLLM's name for each name of the
     page, or several meanings. Of several names for one metric, the first on a page is used. `optional`: names that
     only some versions or settings have. `tested`: version of which a page is tested; None: names are of documentation and sources.
     `why`: by vLLM's name, why a figure that the page seems to have is not read. `switches`: options of the server that are off by
@@ -86,6 +86,23 @@ class PageKind(Struct, frozen=True, kw_only=True):
         return tuple(name for name in found if optional or name not in self.optional)
 
 
+_Meanings = Mapping[str, str | tuple[Meaning, ...]]
+
+
+def _prefixed(prefixes: tuple[str, ...], meanings: _Meanings) -> dict[str, str | tuple[Meaning, ...]]:
+    return {prefix + name: meaning for prefix in prefixes for name, meaning in meanings.items()}
+
+
+def _as_vllm(*metrics: str) -> dict[str, str]:
+    """Return metrics whose names are vLLM's, without its prefix."""
+    return {metric.removeprefix("vllm:"): metric for metric in metrics}
+
+
+_TIMES = _as_vllm(names.TTFT, names.QUEUE, names.PREFILL, names.DECODE, names.E2E)
+_TOKENS = _as_vllm(names.PROMPT_TOKENS, names.GENERATION_TOKENS)
+_DRAFTS = _as_vllm(names.SPEC_DRAFTS, names.SPEC_DRAFT_TOKENS, names.SPEC_ACCEPTED)
+
+
 # Some versions publish the old and the new name of a metric.
 VLLM = PageKind(
     key="vllm",
@@ -126,16 +143,12 @@ SGLANG = PageKind(
         "sglang:num_queue_reqs": names.WAITING,
         "sglang:cache_hit_rate": names.HIT_RATE,
         "sglang:max_total_num_tokens": names.KV_CACHE_TOKENS,
-        "sglang:prompt_tokens_total": names.PROMPT_TOKENS,
         "sglang:cached_tokens_total": names.PROMPT_TOKENS_CACHED,
-        "sglang:generation_tokens_total": names.GENERATION_TOKENS,
         "sglang:num_requests_total": names.FINISHED,
         "sglang:num_retracted_requests_total": names.PREEMPTIONS,
-        "sglang:time_to_first_token_seconds": names.TTFT,
-        "sglang:inter_token_latency_seconds": names.ITL,
+        **_prefixed(("sglang:",), _TOKENS | _as_vllm(names.TTFT, names.ITL, names.E2E)),
         "sglang:time_per_output_token_seconds": names.ITL,  # of 2025: a sample per token, not per request
         "sglang:queue_time_seconds": names.QUEUE,
-        "sglang:e2e_request_latency_seconds": names.E2E,
     },
 )
 
@@ -146,17 +159,10 @@ _TENSORRT_LLM = {
     "num_requests_waiting": names.WAITING,
     "server_queue_length": names.WAITING,
     "kv_cache_hit_rate": names.HIT_RATE,
-    "prompt_tokens_total": names.PROMPT_TOKENS,
     "prompt_cached_tokens_total": names.PROMPT_TOKENS_CACHED,
-    "generation_tokens_total": names.GENERATION_TOKENS,
-    "request_success_total": names.FINISHED,
-    "spec_decode_num_draft_tokens_total": names.SPEC_DRAFT_TOKENS,
-    "spec_decode_num_accepted_tokens_total": names.SPEC_ACCEPTED,
-    "time_to_first_token_seconds": names.TTFT,
-    "request_queue_time_seconds": names.QUEUE,
-    "request_prefill_time_seconds": names.PREFILL,
-    "request_decode_time_seconds": names.DECODE,
-    "e2e_request_latency_seconds": names.E2E,
+    **_as_vllm(names.FINISHED, names.SPEC_DRAFT_TOKENS, names.SPEC_ACCEPTED),
+    **_TOKENS,
+    **_TIMES,
 }
 # tensorrt_llm/metrics/collector.py of 1.x and main, on the page /prometheus/metrics (`/metrics` is JSON). Gauges need
 # `enable_iter_perf_stats`, histograms `return_perf_metrics`. Some versions of an NVIDIA front end use the second prefix.
@@ -166,7 +172,7 @@ TENSORRT_LLM = PageKind(
     title="TensorRT-LLM",
     kind="engine",
     prefixes=_TENSORRT_LLM_PREFIXES,
-    meaning={prefix + name: now for prefix in _TENSORRT_LLM_PREFIXES for name, now in _TENSORRT_LLM.items()},
+    meaning=_prefixed(_TENSORRT_LLM_PREFIXES, _TENSORRT_LLM),
     why={names.ITL: "time_per_output_token is a mean for each request"},
 )
 
@@ -202,9 +208,7 @@ LLAMA_CPP = PageKind(
         "llamacpp:prompt_seconds_total": names.PREFILL_SECONDS,
         "llamacpp:tokens_predicted_total": names.GENERATION_TOKENS,
         "llamacpp:tokens_predicted_seconds_total": names.DECODE_SECONDS,
-        "llamacpp:spec_decode_num_drafts_total": names.SPEC_DRAFTS,
-        "llamacpp:spec_decode_num_draft_tokens_total": names.SPEC_DRAFT_TOKENS,
-        "llamacpp:spec_decode_num_accepted_tokens_total": names.SPEC_ACCEPTED,
+        **_prefixed(("llamacpp:",), _DRAFTS),
         "llamacpp:tokens_drafted_total": names.SPEC_DRAFT_TOKENS,
         "llamacpp:tokens_drafted_accepted_total": names.SPEC_ACCEPTED,
     },
@@ -275,23 +279,12 @@ LMDEPLOY = PageKind(
     kind="engine",
     prefixes=("lmdeploy:",),
     meaning={
-        "lmdeploy:num_requests_running": names.RUNNING,
         "lmdeploy:num_requests_waiting": (Meaning(names.WAITING, added=((PART, "engine"),)),),
         "lmdeploy:num_api_requests_waiting": (Meaning(names.WAITING, added=((PART, "api"),)),),
         "lmdeploy:gpu_cache_usage_perc": names.KV_CACHE_USAGE,
-        "lmdeploy:prompt_tokens_total": names.PROMPT_TOKENS,
-        "lmdeploy:generation_tokens_total": names.GENERATION_TOKENS,
-        "lmdeploy:request_success_total": names.FINISHED,
-        "lmdeploy:spec_decode_num_drafts_total": names.SPEC_DRAFTS,
-        "lmdeploy:spec_decode_num_draft_tokens_total": names.SPEC_DRAFT_TOKENS,
-        "lmdeploy:spec_decode_num_accepted_tokens_total": names.SPEC_ACCEPTED,
-        "lmdeploy:spec_decode_num_accepted_tokens_per_pos_total": names.SPEC_ACCEPTED_PER_POS,
-        "lmdeploy:time_to_first_token_seconds": names.TTFT,
         "lmdeploy:iter_token_latency": names.ITL,
-        "lmdeploy:request_queue_time_seconds": names.QUEUE,
-        "lmdeploy:request_prefill_time_seconds": names.PREFILL,
-        "lmdeploy:request_decode_time_seconds": names.DECODE,
-        "lmdeploy:e2e_request_latency_seconds": names.E2E,
+        **_prefixed(("lmdeploy:",), _as_vllm(names.RUNNING, names.FINISHED, names.SPEC_ACCEPTED_PER_POS)),
+        **_prefixed(("lmdeploy:",), _TOKENS | _DRAFTS | _TIMES),
     },
 )
 
@@ -312,19 +305,34 @@ SGLANG_ROUTER = PageKind(
     },
     why=_HEADS,
 )
+# The second prefix is that of sglang-router until 0.2, of which vllm-router is a fork.
+_VLLM_ROUTER_PREFIXES = ("vllm_router_", "sgl_router_")
+_VLLM_ROUTER: _Meanings = {
+    "requests_total": names.ROUTER_REQUESTS,
+    "processed_requests_total": names.ROUTER_ATTEMPTS,
+    "cb_outcomes_total": _FAILURES,
+    "retries_total": names.ROUTER_RETRIES,
+}
 VLLM_ROUTER = PageKind(
     key="vllm-router",
-    title="vllm-router",
+    title="vllm-router, older sglang-router",
     kind="router",
-    prefixes=("vllm_router_",),
+    prefixes=_VLLM_ROUTER_PREFIXES,
     tested="0.1.17",
-    meaning={
-        "vllm_router_requests_total": names.ROUTER_REQUESTS,
-        "vllm_router_processed_requests_total": names.ROUTER_ATTEMPTS,
-        "vllm_router_cb_outcomes_total": _FAILURES,
-        "vllm_router_retries_total": names.ROUTER_RETRIES,
-    },
+    meaning=_prefixed(_VLLM_ROUTER_PREFIXES, _VLLM_ROUTER),
     why=_HEADS,
+)
+# src/vllm_router of vllm-project/production-stack. Its gauges repeat names of the engines, with the label `server`.
+PRODUCTION_STACK = PageKind(
+    key="production-stack",
+    title="the router of vLLM's production stack",
+    kind="router",
+    prefixes=(
+        "vllm:num_incoming_requests",
+        "vllm:current_qps",
+        "router_cpu_usage_percent",
+    ),  # the last one also if idle
+    meaning={"vllm:num_incoming_requests_total": names.ROUTER_REQUESTS, names.RUNNING: names.ROUTER_IN_FLIGHT},
 )
 # docs.litellm.ai, Prometheus metrics, of 2026.
 LITELLM = PageKind(
@@ -340,22 +348,19 @@ LITELLM = PageKind(
     },
 )
 # pkg/epp/metrics of llm-d-inference-scheduler and, with the older names, of the Gateway API inference extension.
+_OLDER = ("inference_objective_", "inference_model_")
+_REQUESTS = {"request_total": names.ROUTER_REQUESTS, "request_error_total": names.ROUTER_FAILED}
+_QUEUE = {"queue_size": names.ROUTER_WAITING, "request_queue_duration_seconds": names.ROUTER_QUEUE}
 LLM_D = PageKind(
     key="llm-d",
     title="llm-d's endpoint picker",
     kind="router",
-    prefixes=("llm_d_epp_", "inference_objective_", "inference_extension_", "inference_pool_"),
+    prefixes=("llm_d_epp_", *_OLDER, "inference_extension_", "inference_pool_"),
     meaning={
-        "llm_d_epp_request_total": names.ROUTER_REQUESTS,
-        "inference_objective_request_total": names.ROUTER_REQUESTS,
-        "llm_d_epp_request_error_total": names.ROUTER_FAILED,
-        "inference_objective_request_error_total": names.ROUTER_FAILED,
-        "llm_d_epp_running_requests": names.ROUTER_IN_FLIGHT,
-        "inference_objective_running_requests": names.ROUTER_IN_FLIGHT,
-        "llm_d_epp_flow_control_queue_size": names.ROUTER_WAITING,
-        "inference_extension_flow_control_queue_size": names.ROUTER_WAITING,
-        "llm_d_epp_flow_control_request_queue_duration_seconds": names.ROUTER_QUEUE,
-        "inference_extension_flow_control_request_queue_duration_seconds": names.ROUTER_QUEUE,
+        "llm_d_epp_request_running": names.ROUTER_IN_FLIGHT,
+        **_prefixed(_OLDER, {"running_requests": names.ROUTER_IN_FLIGHT}),
+        **_prefixed(("llm_d_epp_", *_OLDER), _REQUESTS),
+        **_prefixed(("llm_d_epp_flow_control_", "inference_extension_flow_control_"), _QUEUE),
     },
 )
 # Envoy's statistics of clusters (envoyproxy.io), which Envoy AI Gateway has too. Its page is long: only these are stored.
@@ -375,11 +380,36 @@ ENVOY = PageKind(
     },
 )
 
-DCGM = PageKind(key="dcgm", title="DCGM exporter", kind="exporter", prefixes=("DCGM_FI_",))
+DCGM = PageKind(
+    key="dcgm",
+    title="DCGM exporter",
+    kind="exporter",
+    prefixes=names.GPU_METRICS,
+    meaning={name: name for name in names.GPU_METRICS},
+)
+_SYSTEM_CLOCK = ("system", "GPU_CLOCK_TYPE_SYSTEM")
+_AMD: _Meanings = {
+    "gfx_activity": names.GPU_USE,
+    "used_vram": names.GPU_MEMORY,
+    "package_power": names.GPU_POWER,  # of MI300
+    "average_package_power": names.GPU_POWER,  # of MI200
+    "power_usage": names.GPU_POWER,
+    "clock": tuple(Meaning(names.GPU_SM_CLOCK, only=(("clock_type", text),)) for text in _SYSTEM_CLOCK),
+}
+# docs/configuration/metricslist.md of ROCm/device-metrics-exporter. In Kubernetes its names often have the second prefix.
+AMD = PageKind(
+    key="amd",
+    title="AMD device metrics exporter",
+    kind="exporter",
+    prefixes=tuple(_prefixed(("gpu_", "amd_gpu_"), _AMD)),
+    meaning=_prefixed(("gpu_", "amd_gpu_"), _AMD),
+)
 
-ROUTERS = (SGLANG_ROUTER, VLLM_ROUTER, LITELLM, LLM_D, ENVOY)
 # A page is of the first kind with one of its prefixes.
-KINDS = (DYNAMO, DYNAMO_WORKER, VLLM, SGLANG, TENSORRT_LLM, LLAMA_CPP, TGI, LMDEPLOY, *ROUTERS, DCGM)
+KINDS = (
+    *(DYNAMO, DYNAMO_WORKER, PRODUCTION_STACK, VLLM, SGLANG, TENSORRT_LLM, LLAMA_CPP, TGI, LMDEPLOY),
+    *(SGLANG_ROUTER, VLLM_ROUTER, LITELLM, LLM_D, ENVOY, DCGM, AMD),
+)
 KIND_OF = {kind.key: kind for kind in KINDS}
 
 
@@ -390,4 +420,4 @@ def of_engine(engine: str | None) -> PageKind | None:
 
 
 # Prefixes of the metrics that are stored.
-PREFIXES = tuple(prefix for kind in KINDS if kind.kind != "exporter" for prefix in kind.prefixes)
+PREFIXES = tuple(prefix for kind in KINDS for prefix in kind.prefixes)

@@ -8,10 +8,11 @@ from msgspec.structs import replace
 
 from inferload.figures import metric_names
 from inferload.figures.metric_names import split_suffix
-from inferload.figures.page_kinds import KINDS, Labels, Meaning, PageKind
+from inferload.figures.page_kinds import KINDS, VLLM, Labels, Meaning, PageKind
 
 # Meanings of the names of all kinds. The order decides if a page has several names for one metric.
-_MEANINGS = {name: kind.meanings(name) for kind in KINDS for name in kind.meaning}
+_MEANINGS = {name: kind.meanings(name) for kind in KINDS for name in kind.meaning if name.startswith(kind.prefixes)}
+_OWNERS = {name: kind for kind in reversed(KINDS) for name in kind.meaning if name in _MEANINGS}
 # Names as a client library or a collector writes them that knows no colons.
 _COLONS = {
     name.replace(":", "_"): name
@@ -19,6 +20,9 @@ _COLONS = {
     if isinstance(name, str) and ":" in name.rstrip(":")
 }
 _RANK = {name: rank for rank, name in enumerate(_MEANINGS)}
+
+
+RAY = "ray_"  # before the names of a vLLM in Ray Serve, which are on the page of Ray
 
 
 def kind_of(metrics: Iterable[str]) -> PageKind | None:
@@ -29,8 +33,10 @@ def kind_of(metrics: Iterable[str]) -> PageKind | None:
 
 def with_colon(metric: str) -> str:
     """Return the server's own name of a metric whose colon was replaced by `_`; other names are returned unchanged."""
-    family, suffix = split_suffix(metric)
-    return _COLONS.get(metric) or _COLONS.get(family, family) + suffix
+    name = metric.removeprefix(RAY)
+    family, suffix = split_suffix(name)
+    known = _COLONS.get(name) or _COLONS.get(family, "") + suffix
+    return known if ":" in known else metric
 
 
 def no_known_engine(series: int) -> str:
@@ -38,8 +44,11 @@ def no_known_engine(series: int) -> str:
     return f"{series:,} series of no known engine"
 
 
-def meanings_of(metric: str) -> tuple[Meaning, ...]:
-    """Return what a metric is; an unknown name is its own."""
+def meanings_of(metric: str, page: PageKind | None = None) -> tuple[Meaning, ...]:
+    """Return what a metric is on a page; an unknown name is its own. The page of a router has no figures of engines."""
+    if page is not None and page.kind == "router":
+        found = page.meanings(metric) or meanings_of(metric)
+        return tuple(meaning for meaning in found if not meaning.metric.startswith("vllm:"))
     if metric in _MEANINGS:
         return _MEANINGS[metric]
     family, suffix = split_suffix(metric)
@@ -48,25 +57,35 @@ def meanings_of(metric: str) -> tuple[Meaning, ...]:
 
 
 def page_meanings(metrics: Iterable[str]) -> Mapping[str, tuple[Meaning, ...]]:
-    """Return what each metric of a page is; without meanings that an earlier name of the page has."""
+    """Return what each metric of a page is; without meanings that an earlier name of the same kind of page, or in front, has."""
     return _page_meanings(frozenset(metrics))
 
 
 @lru_cache(maxsize=256)  # pages, each scraped again and again
 def _page_meanings(page: frozenset[str]) -> Mapping[str, tuple[Meaning, ...]]:
     meanings: dict[str, tuple[Meaning, ...]] = {}
-    taken: set[tuple[str, Labels]] = set()
+    taken: dict[tuple[str, Labels], PageKind] = {}
+    kind = kind_of(page)
     for metric in sorted(page, key=lambda metric: (_rank(metric), metric)):
         found = [
             meaning
-            for meaning in meanings_of(metric)
-            if (meaning.metric, meaning.added) not in taken
-            and (meaning.metric == metric or meaning.metric not in page)
+            for meaning in meanings_of(metric, kind)
+            if _side_by_side(taken.get((meaning.metric, meaning.added)), owner(metric))
             and page.issuperset(meaning.beside)
         ]
         meanings[metric] = tuple(found)
-        taken.update((meaning.metric, meaning.added) for meaning in found)
+        taken = {(meaning.metric, meaning.added): owner(metric) for meaning in found} | taken
     return MappingProxyType(meanings)
+
+
+def owner(metric: str) -> PageKind:
+    """Return the kind of page that has a name."""
+    return _OWNERS.get(metric) or _OWNERS.get(split_suffix(metric)[0], VLLM)
+
+
+def _side_by_side(first: PageKind | None, other: PageKind) -> bool:
+    """Return True if names of one metric are of different engines or devices, as on the page of a collector."""
+    return first is None or (first is not other and not first.in_front and not other.in_front)
 
 
 def _rank(metric: str) -> int:

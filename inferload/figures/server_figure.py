@@ -1,6 +1,8 @@
 """A figure of a server. The rows are the fields of `server_figures.Server` and of its blocks."""
 
+from collections.abc import Mapping
 from itertools import chain
+from typing import Any
 
 from msgspec import structs
 
@@ -8,7 +10,19 @@ from inferload.figures.figure import Figure, Layer
 from inferload.figures.metric_names import split_suffix
 from inferload.figures.page_kinds import PageKind
 from inferload.figures.server_entry import FigureValue, ServerFacts
-from inferload.figures.server_formulas import GAUGE, Formula, Gauge, HitRate, Statistic, Window, known
+from inferload.figures.server_formulas import (
+    GAUGE,
+    Count,
+    Formula,
+    Gauge,
+    HistogramMean,
+    HitRate,
+    Rate,
+    Restarts,
+    Statistic,
+    Window,
+    known,
+)
 
 GPU = "gpu"
 ROUTER = "router"
@@ -19,9 +33,9 @@ OF_OTHER_PAGES = (GPU, ROUTER)  # blocks that engines do not have
 class ServerFigure(Figure, frozen=True, kw_only=True):
     """One figure of a server, which annotates its field in an entry of `servers` in summary.json.
 
-    `key` names it in gates, the timeline and the live view; empty: as its field. `label`: its name beside others, in a line of the
-    terminal or in a chart. `block`, `entry_key`: the group of the field, None at the top, and its name; the group GPU is of GPU
-    exporters, ROUTER of routers, all others are of engines. `headline`: also in the live view.
+    `key` names it in gates, the timeline and the live view; empty: as its field, after `gpu_` or `router_`. `label`: its name
+    beside others, in a line of the terminal or in a chart. `block`, `entry_key`: the group of the field, None at the top, and its
+    name; the group GPU is of GPU exporters, ROUTER of routers, all others are of engines. `headline`: also in the live view.
     """
 
     key: str = ""
@@ -35,6 +49,12 @@ class ServerFigure(Figure, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         structs.force_setattr(self, "statistics", self.formula.statistics)
         structs.force_setattr(self, "label", self.label or self.title)
+
+    def place(self, entry_key: str, block: str | None) -> None:
+        """Set where it is in an entry, and its key if it has none yet."""
+        key = self.key or (f"{block}_{entry_key}" if block in OF_OTHER_PAGES else entry_key)
+        for name, value in (("entry_key", entry_key), ("block", block), ("key", key)):
+            structs.force_setattr(self, name, value)
 
     def number(self, window: Window, statistic: Statistic = "mean") -> float | None:
         """Return the value over a window that has one; None if unknown."""
@@ -87,6 +107,25 @@ class ServerFigure(Figure, frozen=True, kw_only=True):
         own = entry_block(entry)
         fits = self.block == own if own or self.block in OF_OTHER_PAGES else bool(entry.engines)
         return fits or not entry.scrapes
+
+
+_USUAL: Mapping[type, dict[str, Any]] = {
+    Count: {"form": "count"},
+    Restarts: {"form": "count"},
+    Rate: {"unit": "tok/s"},
+    HistogramMean: {"unit": "ms", "better": "lower"},
+}
+
+
+def row(formula: Formula, title: str, text: str, **more: Any) -> ServerFigure:
+    """Return a figure with the fields that most figures of its formula have, and `more`.
+
+    `live`: label and panel of a headline; `chart`: the same of another figure.
+    """
+    for name in {"live", "chart"} & more.keys():
+        more["label"], more["panel"] = more.pop(name)
+        more["headline"] = name == "live"
+    return ServerFigure(title=title, text=text, formula=formula, **_USUAL.get(type(formula), {}) | more)
 
 
 def statistic_of(value: FigureValue, statistic: str | None) -> float | None:

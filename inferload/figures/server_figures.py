@@ -6,10 +6,9 @@ scraper, the glossary and the reference pages. Names of other engines' metrics a
 
 from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
-from typing import Annotated, Any
+from typing import Annotated
 
 from msgspec import Meta, Struct
-from msgspec.structs import replace
 
 from inferload.base.json_text import Count as CountOf
 from inferload.base.json_text import Number
@@ -17,7 +16,7 @@ from inferload.figures import metric_names as names
 from inferload.figures.page_kinds import PREFIXES, PageKind
 from inferload.figures.server_blocks import Gpu, Router, Speculation, WaitingByReason
 from inferload.figures.server_entry import Histogram, MeanAndMax, ServerFacts
-from inferload.figures.server_figure import GPU, ROUTER, SPEC_DECODE, ServerFigure
+from inferload.figures.server_figure import GPU, ROUTER, SPEC_DECODE, ServerFigure, row
 from inferload.figures.server_formulas import Count, Gauge, HistogramMean, HitRate, Rate, Ratio, Reading, Restarts
 
 _COMPUTED = Reading(names.PROMPT_TOKENS_BY_SOURCE, label=("source", names.LOCAL_COMPUTE))
@@ -39,326 +38,201 @@ class Engine(Struct, frozen=True, kw_only=True):
     requests_waiting: Annotated[MeanAndMax, Meta(description="vllm:num_requests_waiting")] = MeanAndMax()
 
 
+KV_CACHE_USAGE = row(
+    Gauge(Reading(names.KV_CACHE_USAGE, "highest")),
+    "KV cache usage",
+    "vllm:kv_cache_usage_perc: blocks in use by requests; cached blocks that no request uses count as "
+    "free. Maximum over engines",
+    form="share",
+    live=("KV", _KV),
+)
+RUNNING = row(
+    Gauge(Reading(names.RUNNING)),
+    "requests running",
+    "vllm:num_requests_running, summed over engines",
+    live=("running", _REQUESTS),
+)
+WAITING = row(
+    Gauge(Reading(names.WAITING)),
+    "requests waiting",
+    "vllm:num_requests_waiting, summed over engines",
+    better="lower",
+    live=("waiting", _REQUESTS),
+)
+BEFORE_FIRST_TOKEN = row(
+    Gauge(Reading(names.BEFORE_FIRST_TOKEN)),
+    "requests before their first token",
+    "requests in a front end without a first token: waiting or in prefill",
+    better="lower",
+)
+HIT_RATE = row(
+    HitRate(),
+    "prefix cache hit rate",
+    "prompt tokens found in the prefix cache / prompt tokens looked up at admission",
+    form="share",
+    better="higher",
+    live=("hits", _KV),
+)
+PREFIX_QUERIES = row(
+    Count(Reading(names.PREFIX_QUERIES)), "prefix cache queries", "prompt tokens looked up in the cache", unit="tokens"
+)
+PREFIX_HITS = row(
+    Count(Reading(names.PREFIX_HITS)),
+    "prefix cache hits",
+    "prompt tokens found in the prefix cache",
+    unit="tokens",
+    better="higher",
+)
+CACHED_TOKENS = row(
+    Count(Reading(names.PROMPT_TOKENS_CACHED)),
+    "cached prompt tokens",
+    "vllm:prompt_tokens_cached_total: prompt tokens taken from a cache",
+    better="higher",
+)
+MM_HIT_RATE = row(
+    Ratio(Reading(names.MM_HITS), Reading(names.MM_QUERIES)),
+    "MM cache hit rate",
+    "multi-modal inputs found in the processor cache",
+    form="share",
+    better="higher",
+    live=("multi-modal hits", _KV),
+)
+PREEMPTIONS = row(
+    Count(Reading(names.PREEMPTIONS)),
+    "preemptions",
+    "preempted requests, which are recomputed; no token counter has this work",
+    better="lower",
+    headline=True,
+    panel="preemptions, /s",
+)
+FINISHED = row(Count(Reading(names.FINISHED)), "requests finished", "vllm:request_success_total")
+FAILED = row(
+    Count(Reading(names.FAILED)), "requests failed at the server", "requests that it counts as failed", better="lower"
+)
+MIGRATIONS = row(
+    Count(Reading(names.MIGRATIONS)), "migrations", "requests that a front end moved to another worker", better="lower"
+)
+REJECTIONS = row(
+    Count(Reading(names.REJECTIONS)), "rejections", "requests refused because of a full queue", better="lower"
+)
+PROMPT_TOKENS = row(
+    Count(Reading(names.PROMPT_TOKENS)), "prompt tokens of the server", "vllm:prompt_tokens_total, with cached tokens"
+)
+GENERATION_TOKENS = row(Count(Reading(names.GENERATION_TOKENS)), "generation tokens", "vllm:generation_tokens_total")
+PROMPT_RATE = row(
+    Rate(Reading(names.PROMPT_TOKENS)),
+    "prompt",
+    "vllm:prompt_tokens_total per second, including cached tokens",
+    better="higher",
+    live=("prompt tok/s", _PROMPT),
+)
+COMPUTED_RATE = row(
+    Rate(_COMPUTED),
+    "prompt computed",
+    "prompt tokens per second that were computed (source local_compute), without recomputation after preemptions",
+    chart=("computed tok/s", _PROMPT),
+)
+GENERATION_RATE = row(
+    Rate(Reading(names.GENERATION_TOKENS)),
+    "generation",
+    "vllm:generation_tokens_total per second",
+    better="higher",
+    live=("generation tok/s", _OUTPUT),
+)
+PREFILL_SPEED = row(
+    Ratio(_COMPUTED, Reading(names.PREFILL_SECONDS)),
+    "prefill of a request",
+    "computed prompt tokens / seconds of prefill, summed over requests: the speed of one request",
+    unit="tok/s",
+    better="higher",
+)
+DECODE_SPEED = row(
+    Ratio(Reading(names.GENERATION_TOKENS), Reading(names.DECODE_SECONDS)),
+    "decode of a request",
+    "output tokens / seconds of decode, summed over requests: the speed of one request",
+    unit="tok/s",
+    better="higher",
+)
+TTFT = row(
+    HistogramMean(names.TTFT),
+    "engine TTFT",
+    "histogram of the server, from receipt of the request; p50 and p99: bounds of the bucket",
+    key="engine_ttft_ms",
+)
+ITL = row(
+    HistogramMean(names.ITL),
+    "engine ITL",
+    "histogram of the server, one sample per output of a request; p50 and p99: bounds of the bucket",
+    key="engine_itl_ms",
+)
+QUEUE = row(
+    HistogramMean(names.QUEUE), "engine queue", "arrival to first scheduling, requests that ended in the window"
+)
+PREFILL = row(
+    HistogramMean(names.PREFILL), "engine prefill", "first scheduling to first token, requests that ended in the window"
+)
+DECODE = row(
+    HistogramMean(names.DECODE), "engine decode", "first token to last token, requests that ended in the window"
+)
+E2E = row(
+    HistogramMean(names.E2E),
+    "engine E2E",
+    "histogram of the server, from receipt of the request to its end; p50 and p99: bounds of the bucket",
+    key="engine_e2e_ms",
+)
+PROCESS_CPU = row(
+    Rate(Reading(names.PROCESS_CPU)),
+    "front end CPU",
+    "CPU time per second of the process that serves the metrics",
+    unit="cores",
+    layer="system",
+)
+RESTARTS = row(
+    Restarts(),
+    "restarts",
+    "decreases of counters and changes of the process start time; those in one gap of scrapes are one restart",
+    better="lower",
+)
+
+
 class Server(ServerFacts, frozen=True, kw_only=True):
     # Without a docstring: that of the facts is the text of the reference page.
     engines: Annotated[list[Engine], Meta(description="gauges of each engine")] = []
-    kv_cache_usage: Annotated[
-        MeanAndMax | None,
-        ServerFigure(
-            title="KV cache usage",
-            form="share",
-            label="KV",
-            text="vllm:kv_cache_usage_perc: blocks in use by requests; cached blocks that no request uses count as free. "
-            "Maximum over engines",
-            formula=Gauge(Reading(names.KV_CACHE_USAGE, "highest")),
-            headline=True,
-            panel=_KV,
-        ),
-    ] = None
-    requests_running: Annotated[
-        MeanAndMax | None,
-        ServerFigure(
-            title="requests running",
-            label="running",
-            text="vllm:num_requests_running, summed over engines",
-            formula=Gauge(Reading(names.RUNNING)),
-            headline=True,
-            panel=_REQUESTS,
-        ),
-    ] = None
-    requests_waiting: Annotated[
-        MeanAndMax | None,
-        ServerFigure(
-            title="requests waiting",
-            label="waiting",
-            text="vllm:num_requests_waiting, summed over engines",
-            better="lower",
-            formula=Gauge(Reading(names.WAITING)),
-            headline=True,
-            panel=_REQUESTS,
-        ),
-    ] = None
-    requests_before_first_token: Annotated[
-        MeanAndMax | None,
-        ServerFigure(
-            title="requests before their first token",
-            text="requests in a front end without a first token: waiting or in prefill",
-            better="lower",
-            formula=Gauge(Reading(names.BEFORE_FIRST_TOKEN)),
-        ),
-    ] = None
+    kv_cache_usage: Annotated[MeanAndMax | None, KV_CACHE_USAGE] = None
+    requests_running: Annotated[MeanAndMax | None, RUNNING] = None
+    requests_waiting: Annotated[MeanAndMax | None, WAITING] = None
+    requests_before_first_token: Annotated[MeanAndMax | None, BEFORE_FIRST_TOKEN] = None
     waiting_by_reason: Annotated[
         WaitingByReason | None, Meta(description="waiting requests by reason; null if the server does not report it")
     ] = None
-    prefix_cache_hit_rate: Annotated[
-        Number | None,
-        ServerFigure(
-            title="prefix cache hit rate",
-            form="share",
-            label="hits",
-            text="prompt tokens found in the prefix cache / prompt tokens looked up at admission",
-            better="higher",
-            formula=HitRate(),
-            headline=True,
-            panel=_KV,
-        ),
-    ] = None
-    prefix_cache_queries: Annotated[
-        CountOf | None,
-        ServerFigure(
-            title="prefix cache queries",
-            unit="tokens",
-            form="count",
-            text="prompt tokens looked up in the prefix cache",
-            formula=Count(Reading(names.PREFIX_QUERIES)),
-        ),
-    ] = None
-    prefix_cache_hits: Annotated[
-        CountOf | None,
-        ServerFigure(
-            title="prefix cache hits",
-            unit="tokens",
-            form="count",
-            text="prompt tokens found in the prefix cache",
-            better="higher",
-            formula=Count(Reading(names.PREFIX_HITS)),
-        ),
-    ] = None
-    cached_tokens: Annotated[
-        CountOf | None,
-        ServerFigure(
-            title="cached prompt tokens",
-            form="count",
-            text="vllm:prompt_tokens_cached_total: prompt tokens taken from a cache",
-            better="higher",
-            formula=Count(Reading(names.PROMPT_TOKENS_CACHED)),
-        ),
-    ] = None
-    mm_cache_hit_rate: Annotated[
-        Number | None,
-        ServerFigure(
-            title="MM cache hit rate",
-            form="share",
-            label="multi-modal hits",
-            text="multi-modal inputs found in the processor cache",
-            better="higher",
-            formula=Ratio(Reading(names.MM_HITS), Reading(names.MM_QUERIES)),
-            headline=True,
-            panel=_KV,
-        ),
-    ] = None
-    preemptions: Annotated[
-        CountOf | None,
-        ServerFigure(
-            title="preemptions",
-            form="count",
-            text="preempted requests, which are recomputed; no token counter has this work",
-            better="lower",
-            formula=Count(Reading(names.PREEMPTIONS)),
-            headline=True,
-            panel="preemptions, /s",
-        ),
-    ] = None
-    requests_finished: Annotated[
-        CountOf | None,
-        ServerFigure(
-            title="requests finished",
-            form="count",
-            text="vllm:request_success_total",
-            formula=Count(Reading(names.FINISHED)),
-        ),
-    ] = None
-    requests_failed: Annotated[
-        CountOf | None,
-        ServerFigure(
-            title="requests failed at the server",
-            form="count",
-            text="requests that the server counts as failed",
-            better="lower",
-            formula=Count(Reading(names.FAILED)),
-        ),
-    ] = None
-    migrations: Annotated[
-        CountOf | None,
-        ServerFigure(
-            title="migrations",
-            form="count",
-            text="requests that a front end moved to another worker",
-            better="lower",
-            formula=Count(Reading(names.MIGRATIONS)),
-        ),
-    ] = None
-    rejections: Annotated[
-        CountOf | None,
-        ServerFigure(
-            title="rejections",
-            form="count",
-            text="requests refused because of a full queue",
-            better="lower",
-            formula=Count(Reading(names.REJECTIONS)),
-        ),
-    ] = None
-    prompt_tokens: Annotated[
-        CountOf | None,
-        ServerFigure(
-            title="prompt tokens of the server",
-            form="count",
-            text="vllm:prompt_tokens_total, including cached tokens",
-            formula=Count(Reading(names.PROMPT_TOKENS)),
-        ),
-    ] = None
-    generation_tokens: Annotated[
-        CountOf | None,
-        ServerFigure(
-            title="generation tokens",
-            form="count",
-            text="vllm:generation_tokens_total",
-            formula=Count(Reading(names.GENERATION_TOKENS)),
-        ),
-    ] = None
-    prompt_tok_per_s: Annotated[
-        Number | None,
-        ServerFigure(
-            title="prompt",
-            unit="tok/s",
-            label="prompt tok/s",
-            text="vllm:prompt_tokens_total per second, including cached tokens",
-            better="higher",
-            formula=Rate(Reading(names.PROMPT_TOKENS)),
-            headline=True,
-            panel=_PROMPT,
-        ),
-    ] = None
-    prompt_tok_computed_per_s: Annotated[
-        Number | None,
-        ServerFigure(
-            title="prompt computed",
-            unit="tok/s",
-            label="computed tok/s",
-            text="prompt tokens per second that were computed (source local_compute), without recomputation after preemptions",
-            formula=Rate(_COMPUTED),
-            panel=_PROMPT,
-        ),
-    ] = None
-    generation_tok_per_s: Annotated[
-        Number | None,
-        ServerFigure(
-            title="generation",
-            unit="tok/s",
-            label="generation tok/s",
-            text="vllm:generation_tokens_total per second",
-            better="higher",
-            formula=Rate(Reading(names.GENERATION_TOKENS)),
-            headline=True,
-            panel=_OUTPUT,
-        ),
-    ] = None
-    prefill_tok_per_s: Annotated[
-        Number | None,
-        ServerFigure(
-            title="prefill of a request",
-            unit="tok/s",
-            text="computed prompt tokens / seconds of prefill, summed over requests: the speed of one request",
-            better="higher",
-            formula=Ratio(_COMPUTED, Reading(names.PREFILL_SECONDS)),
-        ),
-    ] = None
-    decode_tok_per_s: Annotated[
-        Number | None,
-        ServerFigure(
-            title="decode of a request",
-            unit="tok/s",
-            text="output tokens / seconds of decode, summed over requests: the speed of one request",
-            better="higher",
-            formula=Ratio(Reading(names.GENERATION_TOKENS), Reading(names.DECODE_SECONDS)),
-        ),
-    ] = None
+    prefix_cache_hit_rate: Annotated[Number | None, HIT_RATE] = None
+    prefix_cache_queries: Annotated[CountOf | None, PREFIX_QUERIES] = None
+    prefix_cache_hits: Annotated[CountOf | None, PREFIX_HITS] = None
+    cached_tokens: Annotated[CountOf | None, CACHED_TOKENS] = None
+    mm_cache_hit_rate: Annotated[Number | None, MM_HIT_RATE] = None
+    preemptions: Annotated[CountOf | None, PREEMPTIONS] = None
+    requests_finished: Annotated[CountOf | None, FINISHED] = None
+    requests_failed: Annotated[CountOf | None, FAILED] = None
+    migrations: Annotated[CountOf | None, MIGRATIONS] = None
+    rejections: Annotated[CountOf | None, REJECTIONS] = None
+    prompt_tokens: Annotated[CountOf | None, PROMPT_TOKENS] = None
+    generation_tokens: Annotated[CountOf | None, GENERATION_TOKENS] = None
+    prompt_tok_per_s: Annotated[Number | None, PROMPT_RATE] = None
+    prompt_tok_computed_per_s: Annotated[Number | None, COMPUTED_RATE] = None
+    generation_tok_per_s: Annotated[Number | None, GENERATION_RATE] = None
+    prefill_tok_per_s: Annotated[Number | None, PREFILL_SPEED] = None
+    decode_tok_per_s: Annotated[Number | None, DECODE_SPEED] = None
     spec_decode: Annotated[Speculation | None, Meta(description="speculative decoding; null without drafts")] = None
-    ttft_ms: Annotated[
-        Histogram | None,
-        ServerFigure(
-            key="engine_ttft_ms",
-            title="engine TTFT",
-            unit="ms",
-            text="histogram of the server, from receipt of the request; p50 and p99: bounds of the bucket",
-            better="lower",
-            formula=HistogramMean(names.TTFT),
-        ),
-    ] = None
-    itl_ms: Annotated[
-        Histogram | None,
-        ServerFigure(
-            key="engine_itl_ms",
-            title="engine ITL",
-            unit="ms",
-            text="histogram of the server, one sample per output of a request; p50 and p99: bounds of the bucket",
-            better="lower",
-            formula=HistogramMean(names.ITL),
-        ),
-    ] = None
-    queue_ms: Annotated[
-        Histogram | None,
-        ServerFigure(
-            title="engine queue",
-            unit="ms",
-            text="arrival to first scheduling, requests that ended in the window",
-            better="lower",
-            formula=HistogramMean(names.QUEUE),
-        ),
-    ] = None
-    prefill_ms: Annotated[
-        Histogram | None,
-        ServerFigure(
-            title="engine prefill",
-            unit="ms",
-            text="first scheduling to first token, requests that ended in the window",
-            better="lower",
-            formula=HistogramMean(names.PREFILL),
-        ),
-    ] = None
-    decode_ms: Annotated[
-        Histogram | None,
-        ServerFigure(
-            title="engine decode",
-            unit="ms",
-            text="first token to last token, requests that ended in the window",
-            better="lower",
-            formula=HistogramMean(names.DECODE),
-        ),
-    ] = None
-    e2e_ms: Annotated[
-        Histogram | None,
-        ServerFigure(
-            key="engine_e2e_ms",
-            title="engine E2E",
-            unit="ms",
-            text="histogram of the server, from receipt of the request to its end; p50 and p99: bounds of the bucket",
-            better="lower",
-            formula=HistogramMean(names.E2E),
-        ),
-    ] = None
-    process_cpu_share: Annotated[
-        Number | None,
-        ServerFigure(
-            layer="system",
-            title="front end CPU",
-            unit="cores",
-            text="CPU time per second of the process that serves the metrics",
-            formula=Rate(Reading(names.PROCESS_CPU)),
-        ),
-    ] = None
+    ttft_ms: Annotated[Histogram | None, TTFT] = None
+    itl_ms: Annotated[Histogram | None, ITL] = None
+    queue_ms: Annotated[Histogram | None, QUEUE] = None
+    prefill_ms: Annotated[Histogram | None, PREFILL] = None
+    decode_ms: Annotated[Histogram | None, DECODE] = None
+    e2e_ms: Annotated[Histogram | None, E2E] = None
+    process_cpu_share: Annotated[Number | None, PROCESS_CPU] = None
     gpu: Annotated[Gpu | None, Meta(description="figures of a GPU exporter; null for an engine")] = None
     router: Annotated[Router | None, Meta(description="figures of a router or gateway; null for others")] = None
-    restarts: Annotated[
-        CountOf | None,
-        ServerFigure(
-            title="restarts",
-            form="count",
-            text="decreases of counters and changes of the process start time; those in one gap of scrapes are one restart",
-            better="lower",
-            formula=Restarts(),
-        ),
-    ] = None
+    restarts: Annotated[CountOf | None, RESTARTS] = None
 
 
 BLOCKS: Mapping[str, type[Struct]] = MappingProxyType(
@@ -371,28 +245,16 @@ def _rows(entry: type[Struct], block: str | None = None) -> Iterator[ServerFigur
     for name, hint in entry.__annotations__.items():
         if name in BLOCKS:
             yield from _rows(BLOCKS[name], name)
-        for row in getattr(hint, "__metadata__", ()):
-            if isinstance(row, ServerFigure):
-                yield replace(row, key=row.key or name, block=block, entry_key=name)
+        for each in getattr(hint, "__metadata__", ()):
+            if isinstance(each, ServerFigure):
+                each.place(name, block)
+                yield each
 
 
 SERVER_FIGURES = tuple(_rows(Server))
 BY_KEY = MappingProxyType({row.key: row for row in SERVER_FIGURES})
-# Figures that a definition, a rule or a default elsewhere is about.
-KV_CACHE_USAGE = BY_KEY["kv_cache_usage"]
-RUNNING = BY_KEY["requests_running"]
-WAITING = BY_KEY["requests_waiting"]
 WAITING_CAPACITY = BY_KEY["waiting_capacity"]
 WAITING_DEFERRED = BY_KEY["waiting_deferred"]
-HIT_RATE = BY_KEY["prefix_cache_hit_rate"]
-MM_HIT_RATE = BY_KEY["mm_cache_hit_rate"]
-PREFIX_QUERIES = BY_KEY["prefix_cache_queries"]
-PREEMPTIONS = BY_KEY["preemptions"]
-FINISHED = BY_KEY["requests_finished"]
-PROMPT_TOKENS = BY_KEY["prompt_tokens"]
-GENERATION_TOKENS = BY_KEY["generation_tokens"]
-COMPUTED_RATE = BY_KEY["prompt_tok_computed_per_s"]
-GENERATION_RATE = BY_KEY["generation_tok_per_s"]
 DRAFTS = BY_KEY["drafts"]
 DRAFTED_TOKENS = BY_KEY["drafted_tokens"]
 ACCEPTED_TOKENS = BY_KEY["accepted_tokens"]
@@ -400,15 +262,7 @@ DRAFTED_RATE = BY_KEY["drafted_tok_per_s"]
 ACCEPTED_RATE = BY_KEY["accepted_tok_per_s"]
 ACCEPTANCE_RATE = BY_KEY["acceptance_rate"]
 ACCEPTANCE_LENGTH = BY_KEY["mean_acceptance_length"]
-TTFT = BY_KEY["engine_ttft_ms"]
-ITL = BY_KEY["engine_itl_ms"]
-QUEUE = BY_KEY["queue_ms"]
-PREFILL = BY_KEY["prefill_ms"]
-DECODE = BY_KEY["decode_ms"]
-E2E = BY_KEY["engine_e2e_ms"]
 OF_STREAMS = (TTFT, ITL, DECODE, GENERATION_TOKENS, GENERATION_RATE)  # which say nothing of requests of texts
-PROCESS_CPU = BY_KEY["process_cpu_share"]
-RESTARTS = BY_KEY["restarts"]
 ROUTER_DELAYS = tuple(BY_KEY[f"router_{name}"] for name in ("retries", "failed", "waiting", "queue_ms"))
 # What each engine of a page has.
 ENGINE_GAUGES = tuple(row for row in SERVER_FIGURES if row.key in Engine.__struct_fields__)
@@ -416,11 +270,7 @@ ENGINE_GAUGES = tuple(row for row in SERVER_FIGURES if row.key in Engine.__struc
 READINGS = tuple(dict.fromkeys(reading for row in SERVER_FIGURES for reading in row.formula.readings))
 READ = tuple(dict.fromkeys(reading.metric for reading in READINGS))
 # Prefixes of the metrics that a scraper stores.
-KEPT_PREFIXES = (
-    *PREFIXES,
-    names.PROCESS_START,
-    *(metric for metric in READ if not metric.startswith(PREFIXES)),
-)
+KEPT_PREFIXES = (*PREFIXES, names.PROCESS_START, *(metric for metric in READ if not metric.startswith(PREFIXES)))
 
 
 def page_block(page: PageKind | None, metrics: Mapping[str, object]) -> str | None:
@@ -445,8 +295,3 @@ def values(key: str, statistic: str | None, servers: Sequence[ServerFacts]) -> d
         excused |= found.keys() - front
     able = {target: value for target, value in found.items() if value is not None or target not in excused}
     return able or found
-
-
-def block_of(block: str, values: Mapping[str, Any]) -> Any:
-    """Return a group of figures of an entry, by the keys of its type."""
-    return BLOCKS[block](**values)

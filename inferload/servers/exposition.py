@@ -12,7 +12,7 @@ import zlib
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
-from inferload.figures.page_names import with_colon
+from inferload.figures.page_names import RAY, with_colon
 
 # A vLLM page with all histograms has about 150 KB; a page far above this limit is no metrics page.
 MAX_PAGE_BYTES = 32 * 1024 * 1024
@@ -62,7 +62,8 @@ class PromParser:
     def __init__(self, prefixes: tuple[str, ...] = (), redact: Callable[[str], str] = str) -> None:
         self._prefixes = prefixes or ("",)
         # of lines that may be of such a metric
-        self._begins = (*self._prefixes, *(prefix.replace(":", "_") for prefix in prefixes), " ", "\t", "{")
+        plain = tuple(prefix.replace(":", "_") for prefix in prefixes)
+        self._begins = (*self._prefixes, *plain, *(RAY + prefix for prefix in plain), " ", "\t", "{")
         self._redact = redact  # applied to each label's value, once per series
         self._known: dict[str, tuple[str, Labels]] = {}
         self.unread, self.example = 0, ""
@@ -80,17 +81,16 @@ class PromParser:
             try:
                 if series in known:
                     samples.append(Sample(*known[series], _value(value)))
-                elif not line.startswith(begins):
                     continue
-                elif (timed := series.rpartition(" "))[0] in known:
-                    samples.append(Sample(*known[timed[0]], _value(timed[2]), _at_ns(value)))
-                    self.timed = True
-                elif sample := self._parsed(line):
-                    samples.append(sample)
-                    self.timed = self.timed or sample.at_ns is not None
-            except (ValueError, OverflowError):
-                self.unread += 1
-                self.example = self.example or repr(self._redact(line)[:80])
+                if not line.startswith(begins):
+                    continue
+                timed = series.rpartition(" ")
+                sample: Sample | None = Sample(*known[timed[0]], _value(timed[2]), _at_ns(value))
+            except (LookupError, ValueError, OverflowError):  # a new series, or a line with other blanks
+                sample = self._parsed(line)
+            if sample is not None:
+                samples.append(sample)
+                self.timed = self.timed or sample.at_ns is not None
         if self.unread and not samples:
             kind = {"<": "HTML", "[": "JSON", "{": "JSON"}.get(page.lstrip()[:1], f"text such as {self.example}")
             raise ValueError(f"{kind}, not a metrics page")
@@ -104,7 +104,15 @@ class PromParser:
         return tuple(filter(None, (unread, old)))
 
     def _parsed(self, line: str) -> Sample | None:
-        """Return the sample of a line whose series is not known; None for a comment or another metric."""
+        """Return the sample of a line; None for a comment, another metric, or a line that is none, which is counted."""
+        try:
+            return self._sample(line)
+        except (ValueError, OverflowError):
+            self.unread += 1
+            self.example = self.example or repr(self._redact(line)[:80])
+            return None
+
+    def _sample(self, line: str) -> Sample | None:
         found = _LINE.fullmatch(line)
         if found is None:
             if not line.strip() or line.lstrip()[0] == "#":

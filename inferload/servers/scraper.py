@@ -20,6 +20,7 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -141,21 +142,8 @@ _CACHE_SIZES = ("kv_cache_size_tokens", "kv_cache_max_concurrency", "block_size"
 
 
 def line_of(scrape: Scrape) -> str:
-    """Return the line for the parent process; values that JSON cannot represent (NaN) are omitted.
-
-    The queues of the engines are omitted if the line with them would not fit into the pipe at once: it would be dropped.
-    """
+    """Return the line for the parent process; values that JSON cannot represent (NaN) are omitted."""
     every = {} if scrape.replicas > 1 else readings(scrape.samples)
-    gauges = {name: value for name, value in every.items() if abs(value) < float("inf")}
-    line = _line(scrape, gauges)
-    return line if _fits(line) else _line(scrape, {name: value for name, value in gauges.items() if "@" not in name})
-
-
-def _fits(line: str) -> bool:
-    return len(line.encode()) < select.PIPE_BUF  # with its end
-
-
-def _line(scrape: Scrape, gauges: dict[str, float]) -> str:
     document: dict[str, object] = {
         "wall_ns": scrape.wall_ns,
         "at_ns": scrape.at_ns,
@@ -163,7 +151,7 @@ def _line(scrape: Scrape, gauges: dict[str, float]) -> str:
         "up": scrape.error is None,
         "skipped": scrape.skipped,
         "replicas": scrape.replicas,
-        "gauges": gauges,
+        "gauges": {name: value for name, value in every.items() if abs(value) < float("inf")},
     }
     if scrape.error is not None:
         document["error"] = scrape.error
@@ -180,10 +168,8 @@ class ScrapeBuffer(Struct):
     `on_scrape` is called with each scrape, `on_write_error` with each failed write.
     """
 
-    on_scrape: Callable[[Scrape], None] = lambda scrape: _send_line(line_of(scrape))
-    on_write_error: Callable[[str], None] = lambda error: _send_line(
-        json.dumps({"write_error": error}, ensure_ascii=False)
-    )
+    on_scrape: Callable[[Scrape], None] = lambda scrape: None
+    on_write_error: Callable[[str], None] = lambda error: None
     on_write: Callable[[], None] = lambda: None  # after each write to the disk
     apart: Callable[..., object] = _directly  # calls what waits for the disk
     columns: scrapes_file.ScrapeColumns = field(default_factory=scrapes_file.ScrapeColumns)
@@ -226,13 +212,23 @@ class ScrapeBuffer(Struct):
             print(f"scraper: {scrape.target}: metrics are back", file=sys.stderr, flush=True)
 
 
-def _send_line(line: str) -> None:
-    """Write a line to the parent unless the pipe is full: a stalled parent must not delay the scrapes."""
-    try:
-        if _fits(line) and select.select([], [1], [], 0)[1]:
-            os.write(1, line.encode() + b"\n")
-    except OSError:
-        pass  # the parent has ended, which closes stdin, too, and ends the scraper
+class Lines:
+    """Lines to a pipe that never wait: a stalled parent must not delay the scrapes. A line is dropped while one is half sent."""
+
+    def __init__(self, pipe: int) -> None:
+        os.set_blocking(pipe, False)
+        self._pipe, self._rest, self._lock = pipe, b"", threading.Lock()
+
+    def send(self, line: str) -> None:
+        """Send the rest of the line before, then this one."""
+        with self._lock, suppress(OSError):  # a full pipe, or the parent has ended, which closes stdin, too
+            self._write()
+            self._rest = line.encode() + b"\n"
+            self._write()
+
+    def _write(self) -> None:
+        while self._rest:
+            self._rest = self._rest[os.write(self._pipe, self._rest) :]
 
 
 class Scraper(Struct):
@@ -371,4 +367,12 @@ def scrape_for_parent(job: ScrapeJob, redact: Redaction, apart: Callable[..., ob
     os.set_blocking(wake, False)
     signal.set_wakeup_fd(wake)
     signal.signal(signal.SIGTERM, lambda _signal, _frame: None)
-    scrape_all(job, ScrapeBuffer(redact=redact, on_write=lambda: _send_line("{}"), apart=apart), parent_ended(woken))
+    lines = Lines(1)
+    buffer = ScrapeBuffer(
+        on_scrape=lambda scrape: lines.send(line_of(scrape)),
+        on_write_error=lambda error: lines.send(json.dumps({"write_error": error}, ensure_ascii=False)),
+        on_write=lambda: lines.send("{}"),
+        redact=redact,
+        apart=apart,
+    )
+    scrape_all(job, buffer, parent_ended(woken))

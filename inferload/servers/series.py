@@ -21,7 +21,7 @@ from inferload.servers.scrape_store import Bools, Grid, Instants, Recent, Scrape
 # Metrics with one part per engine: a page with several parts of one of them combines several engines.
 _PER_ENGINE = (
     names.RUNNING, names.WAITING, names.KV_CACHE_USAGE, names.PREFIX_QUERIES, names.PROMPT_TOKENS,
-    names.GENERATION_TOKENS,
+    names.GENERATION_TOKENS
 )  # fmt: skip
 
 

@@ -131,9 +131,8 @@ class ServerWindow(Struct, frozen=True):
     ) -> "ServerWindow":
         """Return the window between the scrapes nearest to the two ends."""
         interval_s = server.interval_s if interval_s is None else interval_s
-        if len(server.wall_ns) == 0:
-            return cls(server, None, None, start_wall_ns, end_wall_ns, interval_s)
-        first, last = (int(np.argmin(np.abs(server.wall_ns - at))) for at in (start_wall_ns, end_wall_ns))
+        at_ns = server.wall_ns if len(server.wall_ns) else np.zeros(1)
+        first, last = (int(np.argmin(np.abs(at_ns - end))) for end in (start_wall_ns, end_wall_ns))
         two = first < last
         return cls(server, first if two else None, last if two else None, start_wall_ns, end_wall_ns, interval_s)
 
@@ -248,8 +247,8 @@ def _entry(window: ServerWindow) -> Server:
         groups.setdefault(row.block, {})[row.entry_key] = _value(row, window)
     groups[SPEC_DECODE]["acceptance_by_position"] = _by_position(window)
     groups[ROUTER]["attempts_by_server"] = _counts_by(window, names.ROUTER_ATTEMPTS, _SERVER_LABELS)
-    blocks = {
-        block: server_figures.block_of(block, values)
+    blocks: dict[str, Any] = {
+        block: server_figures.BLOCKS[block](**values)
         for block, values in groups.items()
         if block is not None and any(map(_says_something, values.values()))
     }
@@ -365,10 +364,15 @@ def _histogram(window: ServerWindow, formula: HistogramMean) -> Histogram | None
     if mean_ms is None:
         return None
     buckets = f"{formula.family}_bucket"
-    texts = {series.labels.get("le", "") for series in window.server.series(buckets)} - {""}
-    bounds = sorted((bound, text) for text in texts if (bound := _bound(text)) is not None)
-    cumulative = [known(window.delta(Reading(buckets, label=("le", text)))) or 0.0 for _, text in bounds]
-    p50, p99 = (_bracket([bound for bound, _ in bounds], cumulative, q) for q in (0.5, 0.99))
+    texts: dict[float, list[str]] = {}
+    for series in window.server.series(buckets):
+        if (bound := _bound(text := series.labels.get("le", ""))) is not None:
+            texts.setdefault(bound, []).append(text)
+    most = max(map(len, texts.values()), default=0)
+    bounds = sorted(bound for bound in texts if len(texts[bound]) == most)  # that all engines have
+    increases = ([known(window.delta(Reading(buckets, label=("le", each)))) for each in {*texts[at]}] for at in bounds)
+    cumulative = [sum(filter(None, each)) for each in increases]
+    p50, p99 = (_bracket(bounds, cumulative, q) for q in (0.5, 0.99))
     return Histogram(count=_whole(known(window.delta(formula.count))), mean=mean_ms, p50=p50, p99=p99)
 
 

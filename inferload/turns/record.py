@@ -52,12 +52,15 @@ class Failure(StrEnum):
     UNFINISHED = "unfinished"  # still streaming at the end of the drain; neither ok nor failed
 
 
+BUSY_4XX = (408, 425)  # beside 429: not about the request
+
+
 def refused_turns(by_failure: Mapping[str, int], by_status: Mapping[int, int] | Mapping[str, int]) -> int:
     """Return the turns that failed with a client error, as they do at any load: 4xx, but not 408, 425 and 429 of a busy server.
 
     `by_status` also counts unfinished turns: with one of 408 or 425 the result is too low, never too high.
     """
-    busy = sum(count for status, count in by_status.items() if int(status) in (408, 425))
+    busy = sum(count for status, count in by_status.items() if int(status) in BUSY_4XX)
     return max(0, by_failure.get(Failure.HTTP_4XX, 0) - busy)
 
 

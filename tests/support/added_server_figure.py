@@ -16,19 +16,17 @@ OF_ENGINE = '    requests_deferred: Annotated[MeanAndMax, Meta(description="defe
 TEXT = f"""\
     requests_deferred: Annotated[
         MeanAndMax | None,
-        ServerFigure(
-            title="requests deferred",
-            label="deferred",
-            text="{METRIC}, summed over engines",
+        row(
+            Gauge(Reading("{METRIC}")),
+            "requests deferred",
+            "{METRIC}, summed over engines",
+            live=("deferred", "requests"),
             better="lower",
-            formula=Gauge(Reading("{METRIC}")),
-            headline=True,
-            panel="requests",
         ),
     ] = None
 """
 MODULE = "inferload.figures.server_figures"
-ENGINE, SERVER = "\n\nclass Server(", "    restarts: Annotated["
+ENGINE, SERVER = "    requests_waiting: Annotated[MeanAndMax, Meta", "    restarts: Annotated["
 spec = importlib.util.find_spec(MODULE)
 assert spec is not None
 assert spec.origin is not None

@@ -91,8 +91,12 @@ class _Target(Struct):
         return Peer.of(name, self.diagnosis.window, (wall_ns - self.answered_ns) / NS_PER_S)
 
     def window(self, seconds: int) -> LiveWindow:
-        """Return the scrapes of the last seconds."""
-        return LiveWindow(list(self.gauges)[-seconds - 1 :])
+        """Return the scrapes of the last seconds; the last two if samples with their own times are rarer."""
+        scrapes = list(self.gauges)[-seconds - 1 :]
+        if not self.at_ns or len(scrapes) < 3:
+            return LiveWindow(scrapes, seconds if self.at_ns else None)
+        begin_s = min(scrapes[-1][0] - seconds, scrapes[-2][0])
+        return LiveWindow([scrape for scrape in scrapes if scrape[0] >= begin_s - 1e-3], seconds)
 
 
 class LiveRecorder:

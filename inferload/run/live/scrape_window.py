@@ -16,9 +16,13 @@ _SHORTEST_S = 1.0  # between two scrapes; the wall clock can step back
 
 
 class LiveWindow(Struct, frozen=True):
-    """Scrapes of one server, oldest first, as (seconds, values). A scrape without an answer has no values."""
+    """Scrapes of one server, oldest first, as (seconds, values). A scrape without an answer has no values.
+
+    `seconds`: those that increases are of, if the scrapes may be further apart; None: those of the scrapes.
+    """
 
     scrapes: Sequence[tuple[float, Values]]
+    seconds: float | None = None
 
     @property
     def in_front(self) -> bool:
@@ -37,12 +41,20 @@ class LiveWindow(Struct, frozen=True):
     def delta(self, reading: Reading) -> Floats:
         """Return the increase of a counter; unknown if the newest scrape lacks it, or after a restart."""
         ends = self._ends(reading)
-        return UNKNOWN if ends is None else np.asarray(ends[1][1] - ends[0][1])
+        if ends is None:
+            return UNKNOWN
+        lasted_s = ends[1][0] - ends[0][0]
+        share = 1.0 if self.seconds is None or lasted_s <= self.seconds else self.seconds / lasted_s
+        return np.asarray((ends[1][1] - ends[0][1]) * share)
 
     def per_s(self, reading: Reading) -> Floats:
         """Return the mean rate of a counter."""
         ends = self._ends(reading)
-        return UNKNOWN if ends is None else self.delta(reading) / max(_SHORTEST_S, ends[1][0] - ends[0][0])
+        return (
+            UNKNOWN
+            if ends is None
+            else np.asarray((ends[1][1] - ends[0][1]) / max(_SHORTEST_S, ends[1][0] - ends[0][0]))
+        )
 
     def restarts(self) -> Floats:
         """Return that restarts are unknown: only figures over a whole phase count them."""

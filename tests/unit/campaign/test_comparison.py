@@ -107,6 +107,7 @@ def test_the_time_added_has_an_interval() -> None:
         ({"x-amzn-requestid": "a", "x-amz-apigw-id": "b"}, "Amazon API Gateway"),
         ({"via": "1.1 squid-7 (squid/6.9), HTTP/1.1 edge"}, "squid-7, edge"),
         ({"x-request-id": "req-QxLuOe69vpFruTJ6HHWJFUy3"}, "a router of SGLang or vLLM"),
+        ({"x-request-id": "chatcmpl-QxLuOe69vpFruTJ6HHWJFUy3"}, "a router of SGLang or vLLM"),
         ({"x-request-id": "req_0123456789abcdef01234567"}, ""),
         ({"server": "uvicorn", "x-request-id": "0b1c"}, ""),
         ({"server": "inferload-simulator"}, ""),

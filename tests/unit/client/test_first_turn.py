@@ -257,7 +257,7 @@ def test_unusual_answers_are_answers(proves: Prove, taken: Reply) -> None:
     assert (proof.warning, sent.served) == ("", 1)
 
 
-@pytest.mark.parametrize("status", [408, 429, 500, 502, 503, 504, 529])
+@pytest.mark.parametrize("status", [408, 425, 429, 500, 502, 503, 504, 529])
 def test_a_busy_server_is_asked_again_and_then_loaded_with_a_warning(proves: Prove, status: int) -> None:
     busy = [page({"error": {"message": "Loading model"}}, status)] * 2
     proof, sent, _ = proves(lambda _path, _body: busy.pop() if busy else answer())

@@ -6,7 +6,6 @@ import itertools
 import json
 import os
 import re
-import select
 import signal
 import socket
 import ssl
@@ -14,7 +13,6 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +20,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import scrapes
+import scripted_server
 import trustme
 from hypothesis import given
 from hypothesis import strategies as st
@@ -38,13 +37,22 @@ from inferload.cli.scrape import ScrapeProgress, _duration_s, _interval_s
 from inferload.client.client import Credentials
 from inferload.figures import metric_names as names
 from inferload.figures.metric_names import SCRAPE_DURATION
-from inferload.figures.server_figures import READINGS
 from inferload.run.master.lifecycle.scraper_process import Scraping
 from inferload.run.process.settings import ProcessSettings
 from inferload.servers import scrapes_file
 from inferload.servers.exposition import Sample, parse
 from inferload.servers.scrape_http import MAX_PAGE_BYTES, MetricsClient, MetricsUrl
-from inferload.servers.scraper import PROBES, Scrape, ScrapeBuffer, ScrapeJob, clients_of, line_of, readings, scrape_all
+from inferload.servers.scraper import (
+    PROBES,
+    Lines,
+    Scrape,
+    ScrapeBuffer,
+    ScrapeJob,
+    clients_of,
+    line_of,
+    readings,
+    scrape_all,
+)
 from inferload.servers.series import by_target
 
 pytestmark = pytest.mark.usefixtures("forked_commands")
@@ -62,48 +70,26 @@ process_resident_memory_bytes 1e+08
 """
 
 
-class MetricsServer:
+class MetricsServer(ScriptedServer):
     """A metrics page whose counter is the number of GETs; `trouble` selects a fault of each reply."""
 
     def __init__(self, tls: ssl.SSLContext | None = None) -> None:
-        self.count = 0
-        self.keys: list[str | None] = []
-        self.connections: set[Any] = set()
         self.trouble = ""
-        outer = self
+        super().__init__([self._answer], tls)
 
-        class Handler(BaseHTTPRequestHandler):
-            protocol_version = "HTTP/1.1"
+    @property
+    def count(self) -> int:
+        return len(self.requests)
 
-            def do_GET(self) -> None:
-                outer.count += 1
-                outer.keys.append(self.headers["Authorization"])
-                outer.connections.add(self.client_address)
-                body = PAGE.format(count=outer.count).encode()
-                status = 503 if outer.trouble == "status" else 200
-                body = b"<html>hello</html>" if outer.trouble == "html" else body
-                self.send_response(status)
-                if outer.trouble == "gzip":
-                    body = gzip.compress(body)
-                    self.send_header("Content-Encoding", "gzip")
-                self.send_header("Content-Length", str(len(body)))
-                self.end_headers()
-                self.wfile.write(body[:60] if outer.trouble == "cut" else body)
-                self.close_connection = outer.trouble in ("cut", "close")
-
-            def log_message(self, *_: object) -> None:
-                pass
-
-        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.server.daemon_threads = True
-        if tls is not None:
-            self.server.socket = tls.wrap_socket(self.server.socket, server_side=True)
-        self.port = self.server.server_address[1]
-        threading.Thread(target=self.server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True).start()
-
-    def close(self) -> None:
-        self.server.shutdown()
-        self.server.server_close()
+    def _answer(self, sock: socket.socket, _request: bytes) -> None:
+        body = b"<html>hello</html>" if self.trouble == "html" else PAGE.format(count=self.count).encode()
+        zipped, status = self.trouble == "gzip", 503 if self.trouble == "status" else 200
+        reply = scripted_server.page(
+            gzip.compress(body) if zipped else body, status, lines="Content-Encoding: gzip\r\n" if zipped else ""
+        )
+        sock.sendall(reply[:-60] if self.trouble == "cut" else reply)
+        if self.trouble in ("cut", "close"):
+            sock.shutdown(socket.SHUT_RDWR)
 
 
 @pytest.fixture
@@ -186,8 +172,8 @@ def test_relevant_metrics_are_stored_and_a_last_scrape_is_made_at_the_end(
         "engines": 2,
     }
     assert lines[0]["gauges"] == figures
-    assert set(page.keys) == {"Bearer sesame"}
-    assert len(page.connections) == min(page.count, PROBES)
+    assert all(b"Authorization: Bearer sesame\r\n" in request for request in page.requests)
+    assert page.connections == min(page.count, PROBES)
     metrics = set(table["metric"].to_pylist())
     assert metrics == {
         "vllm:num_requests_running",
@@ -298,11 +284,6 @@ def test_targets_are_named_without_the_metrics_path() -> None:
         MetricsUrl.parse("http://a:notaport/metrics")
 
 
-def test_gauges_with_old_and_new_names_are_counted_once() -> None:
-    page = "vllm:gpu_cache_usage_perc 0.5\nvllm:kv_cache_usage_perc 0.25\nvllm:gpu_prefix_cache_hits_total 3\n"
-    assert readings(parse(page)) == {names.KV_CACHE_USAGE: 0.25, "engines": 1, names.PREFIX_HITS: 3}
-
-
 def test_the_size_of_the_cache_is_that_of_the_smallest_engine() -> None:
     config = 'vllm:cache_config_info{engine="%s",kv_cache_max_concurrency="%s",kv_cache_size_tokens="%s"} 1'
     usage = [f'vllm:kv_cache_usage_perc{{engine="{engine}"}} 0.{engine}' for engine in (0, 1)]
@@ -318,17 +299,23 @@ def test_nan_values_are_left_out_of_the_line() -> None:
     assert json.loads(line_of(scrape))["gauges"] == {"engines": 1}
 
 
-@pytest.mark.parametrize("engines", [1, 16, 400])
-def test_the_line_of_a_page_with_many_engines_fits_into_the_pipe(engines: int) -> None:
-    metrics = [reading.metric for reading in READINGS]
+def test_lines_of_many_engines_to_a_stalled_parent_arrive_whole_or_not_at_all() -> None:
     reasons = [f'{names.WAITING_BY_REASON}{{engine="%s",reason="{reason}"}}' for reason in ("capacity", "deferred")]
-    series = [*(f'{metric}{{engine="%s"}}' for metric in metrics if metric.startswith("vllm:")), *reasons]
-    page = "".join(f"{each % engine} 12345.678\n" for engine in range(engines) for each in series)
+    series = [*(f'{metric}{{engine="%s"}}' for metric in (names.RUNNING, names.WAITING)), *reasons]
+    page = "".join(f"{each % engine} 12345.678\n" for engine in range(40) for each in series)
     line = line_of(Scrape(1, "http://server:8000", 2, 0, parse(page)))
-    assert len(line.encode()) < select.PIPE_BUF
-    gauges = json.loads(line)["gauges"]
-    assert gauges[names.RUNNING] == pytest.approx(engines * 12345.678)
-    assert (f"{names.RUNNING}@0" in gauges) == (engines == 1)
+    reader, writer = os.pipe()
+    lines, arrived = Lines(writer), b""
+    for number in range(60):
+        lines.send(line.replace('"wall_ns": 1', f'"wall_ns": {number}'))
+        if number % 10 == 0:
+            arrived += os.read(reader, 1 << 20)
+    os.close(writer)
+    with open(reader, "rb") as rest:
+        found = [json.loads(each) for each in (arrived + rest.read()).split(b"\n")[:-1]]
+    assert 5 < len(found) < 60
+    assert [each["wall_ns"] for each in found] == sorted({each["wall_ns"] for each in found})
+    assert {sum("@" in name for name in each["gauges"]) for each in found} == {4 * 40}
 
 
 def scrapes_at(*walls: int) -> scrapes_file.ScrapeColumns:
@@ -356,15 +343,7 @@ def test_a_crash_while_joining_parts_duplicates_nothing(tmp_path: Path) -> None:
     assert scrapes_file.next_number(folder) == 3
     scrapes_file.write_part(folder, 3, scrapes_at(7).to_table())
     scrapes_file.join_parts(folder)
-    assert [row["wall_ns"] for row in scrapes.table_of(tmp_path, ["vllm:a"]).to_pylist()] == [
-        1,
-        2,
-        3,
-        4,
-        5,
-        6,
-        7,
-    ]
+    assert [row["wall_ns"] for row in scrapes.table_of(tmp_path, ["vllm:a"]).to_pylist()] == [1, 2, 3, 4, 5, 6, 7]
     assert pq.read_schema(folder / scrapes_file.JOINED).names == scrapes_file.SCHEMA.names
 
 
@@ -572,11 +551,11 @@ def test_a_new_connection_shows_the_servers_behind_a_balancer_per_connection(
     (client,) = clients_of([f"http://127.0.0.1:{page.port}"], TlsSettings(), None)
     for _ in range(3):
         client.get(5)
-    assert len(page.connections) == 1
+    assert page.connections == 1
     monkeypatch.setattr("inferload.servers.scrape_http.RECONNECT_S", 0.0)
     for _ in range(3):
         client.get(5)
-    assert len(page.connections) == 4
+    assert page.connections == 4
     client.close()
 
 

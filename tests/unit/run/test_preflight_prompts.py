@@ -375,7 +375,7 @@ def test_a_refusal_that_names_something_else_is_a_warning(
     assert "the load is sent all the same" in caplog.text
 
 
-@pytest.mark.parametrize("status", [408, 429, 500, 502, 503, 504])
+@pytest.mark.parametrize("status", [408, 425, 429, 500, 502, 503, 504])
 def test_a_busy_server_gets_the_history_again(check: Check, status: int) -> None:
     busy = [(status, "busy: too many messages of assistant")] * 2
     if status == 500:

@@ -1,8 +1,8 @@
 """Metrics pages of engines other than vLLM and of front ends, read like vLLM's. Their sources: tests/data/pages/README.md."""
 
-import http.server
-import threading
-from collections.abc import Iterator
+import contextlib
+import functools
+import socket
 from typing import Any
 
 import numpy as np
@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from inferload.analysis.data import timeline
 from paths import DATA
+from scripted_server import ScriptedServer, page
 from summaries import server_documents as servers_block
 
 from inferload.base.tls import TlsSettings
@@ -18,8 +19,8 @@ from inferload.client.client import Credentials
 from inferload.client.connection.target import Target
 from inferload.figures import metric_names as names
 from inferload.figures.limits import gate_grammar
-from inferload.figures.page_kinds import KINDS, ROUTERS, Meaning, PageKind
-from inferload.figures.page_names import kind_of, meanings_of, names_on_pages, page_meanings
+from inferload.figures.page_kinds import KINDS, PageKind
+from inferload.figures.page_names import kind_of, meanings_of, names_on_pages, owner, page_meanings
 from inferload.figures.server_entry import MeanAndMax
 from inferload.figures.server_figures import KEPT_PREFIXES, SERVER_FIGURES, Server
 from inferload.figures.server_formulas import HistogramMean
@@ -35,6 +36,7 @@ from inferload.run.process.settings import ProcessSettings
 from inferload.scenario import scenario as scenarios
 from inferload.servers import prefix_counts, window_figures
 from inferload.servers.exposition import PromParser, Sample
+from inferload.servers.page_samples import PageSamples
 from inferload.servers.scraper import readings
 from inferload.servers.scrapes_file import ScrapeColumns
 from inferload.servers.series import by_target
@@ -142,17 +144,18 @@ NAMES = sorted(
 def test_each_part_of_a_metric_has_one_name_of_a_page(page: set[str]) -> None:
     meanings = page_meanings(page)
     assert meanings.keys() == page
-    parts = [(each.metric, each.added) for found in meanings.values() for each in found]
+    parts = [(owner(name).key, each.metric, each.added, each.only) for name in page for each in meanings[name]]
     assert len(parts) == len(set(parts))
     for name, found in meanings.items():
-        assert set(found) <= set(meanings_of(name))
+        known = meanings_of(name, kind_of(page))
+        assert set(found) <= set(known)
         assert all(page.issuperset(each.beside) for each in found)
         assert name in names_on_pages(each.metric for each in meanings_of(name))
-        others = {part[0] for part in parts}
-        assert found or all(each.metric in others or each.beside for each in meanings_of(name))
+        others = {part[1] for part in parts}
+        assert found or all(each.metric in others or each.beside for each in known)
 
 
-@pytest.mark.parametrize("kind", ROUTERS, ids=lambda kind: kind.key)
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind.kind == "router"], ids=lambda kind: kind.key)
 def test_a_router_is_no_server(kind: PageKind) -> None:
     """Each figure that its row names is known, none of an engine is, and it is in no sum and no table of servers."""
     columns = ScrapeColumns()
@@ -182,6 +185,80 @@ def test_a_router_is_no_server(kind: PageKind) -> None:
     assert shown["routers"].columns == ("", "http://router")
     assert shown["servers"].columns == ("", "http://a", "http://b", "all servers")
     assert "publish" not in shown["routers"].note + str([row for row in shown["servers"].rows if "router" in str(row)])
+
+
+# Pages of other forms: their lines with the count c, their kind, and figures while c grows from 0 to 10.
+FORMS = {
+    "vLLM in Ray Serve, with counters of two names": (
+        """ray_vllm_num_requests_running{WorkerId="a",engine="0",model_name="m"} 2
+ray_vllm_num_requests_running{WorkerId="b",engine="0",model_name="m"} 3
+ray_vllm_prompt_tokens{WorkerId="a",engine="0",model_name="m"} c
+ray_vllm_prompt_tokens_total{WorkerId="a",engine="0",model_name="m"} c
+ray_vllm_time_to_first_token_seconds_sum{WorkerId="a"} c
+ray_vllm_time_to_first_token_seconds_count{WorkerId="a"} c
+ray_node_cpu_utilization 7
+""",
+        "vllm requests_running.max=5 prompt_tokens=10 ttft_ms.count=10 unknown_series=",
+    ),
+    "a router with names of its engines": (
+        """vllm:current_qps{server="http://a"} 1
+vllm:num_requests_running{server="http://a"} 2
+vllm:num_requests_waiting{server="http://a"} 2
+vllm:gpu_prefix_cache_queries_total{server="http://a"} c
+vllm:num_incoming_requests_total{model="m"} c
+""",
+        "production-stack router.requests=10 router.in_flight.max=2 requests_running.max= requests_waiting.max= engines=",
+    ),
+    "sglang-router 0.1": (
+        """sgl_router_requests_total{route="/v1/chat/completions"} c
+sgl_router_processed_requests_total{worker="http://a"} c
+sgl_router_cb_outcomes_total{worker="http://a",outcome="success"} c
+""",
+        "vllm-router router.requests=10 router.attempts_by_server.http://a=10 router.failed=",
+    ),
+    "two kinds of engines on a page of Prometheus": (
+        """vllm:num_requests_running{instance="a",engine="0"} 2
+vllm:generation_tokens_total{instance="a",engine="0"} c
+sglang:num_running_reqs{instance="b",engine_type="unified"} 3
+sglang:generation_tokens_total{instance="b",engine_type="unified"} c
+dynamo_frontend_inflight_requests{instance="c"} 5
+dynamo_frontend_output_tokens_total{instance="c"} c
+""",
+        "dynamo requests_running.max=5 generation_tokens=20",
+    ),
+    "llm-d with new names beside old ones": (
+        """inference_objective_request_total{model_name="m"} c
+llm_d_epp_request_total{model_name="m",target_model_name="m"} c
+llm_d_epp_request_running{model_name="m",target_model_name="m"} 4
+""",
+        "llm-d router.requests=10 router.in_flight.max=4",
+    ),
+    "AMD, a device in two partitions": (
+        """amd_gpu_package_power{gpu_id="0",gpu_partition_id="0",serial_number="s"} 700
+amd_gpu_power_usage{gpu_id="0",gpu_partition_id="0",serial_number="s"} 690
+amd_gpu_gfx_activity{gpu_id="0",gpu_partition_id="0",serial_number="s"} 50
+amd_gpu_used_vram{gpu_id="0",gpu_partition_id="0",serial_number="s"} 1000
+amd_gpu_used_vram{gpu_id="1",gpu_partition_id="1",serial_number="s"} 1000
+amd_gpu_clock{gpu_id="0",gpu_partition_id="0",serial_number="s",clock_index="2",clock_type="system"} 2100
+amd_gpu_clock{gpu_id="0",gpu_partition_id="0",serial_number="s",clock_index="8",clock_type="memory"} 900
+""",
+        "amd gpu.power_w.max=700 gpu.use.max=0.5 gpu.memory_mib.max=2000 gpu.sm_clock_mhz.max=2100 engines=",
+    ),
+}
+
+
+@pytest.mark.parametrize(("text", "expected"), FORMS.values(), ids=FORMS)
+def test_a_page_of_another_form_gives_its_figures(text: str, expected: str) -> None:
+    columns, pages = ScrapeColumns(), PageSamples()
+    for at_s in (0, 5, 10):
+        for sample in pages.read(text.replace(" c\n", f" {at_s}\n"), at_s * S).stored:
+            columns.append(at_s * S, "http://server", sample.metric, sample.labels, sample.value)
+    (entry,) = servers_block(columns.to_table(), 0, 10 * S)
+    page, *figures = expected.split()
+    assert entry["page"] == page
+    for key, value in (each.split("=") for each in figures):
+        found = functools.reduce(lambda of, name: of and of[name], key.split(".", 2), entry)
+        assert (found or None) == (float(value) if value else None), key
 
 
 def test_computed_tokens_are_not_taken_for_all_prompt_tokens() -> None:
@@ -300,52 +377,26 @@ def key_of(metrics: set[str]) -> str | None:
 
 
 def test_an_engine_is_identified_by_its_page() -> None:
-    for engine in ENGINES:
-        metrics = {sample.metric for sample in PromParser().parse((PAGES / f"{engine}-1.prom").read_text())}
-        assert key_of(metrics) == engine
     assert key_of({"trtllm:request_success_total"}) == "tensorrt-llm"
     assert key_of({"vllm:num_requests_running", "sglang:num_running_reqs"}) == "vllm"
+    assert key_of({"vllm:gpu_prefix_cache_queries_total", "router_cpu_usage_percent"}) == "production-stack"
     assert kind_of({"process_cpu_seconds_total"}) is None
-
-
-def test_of_two_names_of_one_metric_one_counts() -> None:
-    both = {"trtllm_num_requests_running", "trtllm_num_active_requests"}
-    running = (Meaning(names.RUNNING),)
-    assert page_meanings(both) == {"trtllm_num_requests_running": running, "trtllm_num_active_requests": ()}
-    assert page_meanings({"trtllm_num_active_requests"}) == {"trtllm_num_active_requests": running}
-    assert meanings_of("trtllm:time_to_first_token_seconds_bucket") == (Meaning(names.TTFT + "_bucket"),)
 
 
 def test_every_name_maps_to_a_known_metric() -> None:
     ours = {value for value in vars(names).values() if isinstance(value, str)}
     for kind in KINDS:
         assert kind.metrics <= ours
-        assert all(name.startswith(kind.prefixes) for name in kind.meaning)
+        assert all(name.startswith(KEPT_PREFIXES) for name in kind.meaning)
 
 
-@pytest.fixture
-def trtllm_serve() -> Iterator[str]:
-    """A server with JSON at /metrics and the page at /prometheus/metrics."""
-    page = (PAGES / "tensorrt-llm-1.prom").read_bytes()
+def test_the_metrics_page_is_found_if_the_usual_path_is_json() -> None:
+    text = (PAGES / "tensorrt-llm-1.prom").read_text()
 
-    class Handler(http.server.BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            body = page if self.path == "/prometheus/metrics" else b"[]"
-            self.send_response(200)
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
+    def answer(sock: socket.socket, request: bytes) -> None:
+        sock.sendall(page(text if request.startswith(b"GET /prometheus/metrics ") else []))
 
-        def log_message(self, *_: Any) -> None: ...
-
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    yield f"http://127.0.0.1:{server.server_port}"
-    server.shutdown()
-    server.server_close()
-
-
-def test_the_metrics_page_is_found_if_the_usual_path_is_json(trtllm_serve: str) -> None:
-    spec = RunSpec(scenarios.load("smoke"), "x", (Target.parse(trtllm_serve),), None, None, 1, 1.0, {})
-    pages = preflight._metrics(spec, ProcessSettings(Credentials(None), (), TlsSettings(None, False), None))
-    assert pages == {f"{trtllm_serve}/prometheus/metrics": "tensorrt-llm"}
+    with contextlib.closing(ScriptedServer([answer])) as server:
+        spec = RunSpec(scenarios.load("smoke"), "x", (Target.parse(server.url),), None, None, 1, 1.0, {})
+        pages = preflight._metrics(spec, ProcessSettings(Credentials(None), (), TlsSettings(None, False), None))
+        assert pages == {f"{server.url}/prometheus/metrics": "tensorrt-llm"}

@@ -27,22 +27,24 @@ TextAt = Callable[[float], str]
 
 
 class Scraped:
-    """Pages that are scraped each second. `live`: the rates of output tokens that the live view shows."""
+    """Pages that are scraped each second, and read for the live view."""
 
     def __init__(self, text_at: TextAt, seconds: int = 150) -> None:
         scrapes: list[Scrape] = []
-        buffer, pages, recorder = ScrapeBuffer(on_scrape=scrapes.append), PageSamples(), LiveRecorder(Recorder())
-        self.live: list[float] = []
+        buffer, pages, self._live = ScrapeBuffer(on_scrape=scrapes.append), PageSamples(), LiveRecorder(Recorder())
         for second in range(seconds):
             wall_ns = (NOW + second) * S
             page = pages.read(text_at(second), wall_ns)
             buffer.add(Scrape(wall_ns, TARGET, S // 100, 0, page.samples, page=page))
             lines = {TARGET: json.loads(line_of(scrapes[-1]))}
-            recorder.close_second(second + 1.0, Instant(0, 0, wall_ns, lines))
-            shown = recorder.series.newest(1, recorder.series.columns).columns.get("generation_tok_per_s", [None])[0]
-            self.live += [] if shown is None else [shown]
+            self._live.close_second(second + 1.0, Instant(0, 0, wall_ns, lines))
         self.table = buffer.take().to_table()
         self.rows = self.table.to_pylist()
+
+    def live(self, key: str) -> list[float]:
+        """Return the values of a figure that the live view shows."""
+        shown = self._live.series.newest(1000, [key]).columns.get(key, [])
+        return [value for value in shown if value is not None]
 
     def entry(self, start_s: float, end_s: float) -> tuple[Server, str]:
         """Return the entry of the summary, and the note of its table."""
@@ -82,8 +84,22 @@ def test_samples_with_times_are_of_these_times(every_s: float, late_s: float, fo
     server = by_target([scraped.table])[TARGET]
     rates = timeline._server(server, (server.wall_ns - NOW * S) / S, 150)["generation_tok_per_s"]
     assert np.isfinite(rates[20:100]).all()
-    assert np.r_[rates[np.isfinite(rates)], scraped.live] == pytest.approx(500)
-    assert len(scraped.live) > 80
+    live = scraped.live("generation_tok_per_s")
+    assert np.r_[rates[np.isfinite(rates)], live] == pytest.approx(500)
+    assert len(live) > 80
+
+
+@pytest.mark.parametrize("every_s", [1.0, 5.0, 15.0])
+def test_live_figures_of_rare_samples_are_of_the_last_of_them(every_s: float) -> None:
+    def text(now_s: float) -> str:
+        at_s = (now_s - 1) // every_s * every_s
+        tokens, count = 500 * min(at_s, 60), f"{names.PREEMPTIONS} {2 * at_s}"
+        return "".join(f"{line} {(NOW + at_s) * 1000:.0f}\n" for line in (f"{COUNTER} {tokens}", count, f"{GAUGE} 3"))
+
+    scraped = Scraped(text, 100)
+    slows_s = every_s + max(10.0, every_s) + 1
+    assert set(scraped.live("generation_tok_per_s")[-int(100 - 60 - slows_s) :]) == {0}
+    assert np.array(scraped.live("preemptions")[-60:]) == pytest.approx(2)  # in a second
 
 
 _A, _B = collected(15.0, 0.5, 3.2), collected(15.0, 0.5, 11.7, per_s=300.0)
@@ -96,12 +112,7 @@ _ALIVE, _AGAIN = collected(10.0, 1.0), collected(10.0, 1.0, base=-25_000.0)
         (lambda at_s: _A(at_s) + _B(at_s), 800, 6, 0),  # of two servers
         (lambda at_s: _A(at_s) + f'{COUNTER}{{instance="b"}} {1e6 + 300 * at_s}\n', 800, 3, 0),  # one without times
         (collected(1.0, -3600.0), 500, 3, 0),  # in the future
-        (
-            lambda at_s: _ALIVE(at_s) if at_s < 60 else _AGAIN(at_s),
-            None,
-            3,
-            1,
-        ),
+        (lambda at_s: _ALIVE(at_s) if at_s < 60 else _AGAIN(at_s), None, 3, 1),
         (lambda _at_s: _A(-600.0), None, None, None),  # a page that does not move
     ],
 )

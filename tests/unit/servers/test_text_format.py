@@ -63,8 +63,7 @@ _label = st.text(
 
 
 @given(
-    st.lists(st.tuples(_label, _label, st.floats(allow_nan=True)), max_size=8),
-    st.lists(st.floats(0, 1000), max_size=5),
+    st.lists(st.tuples(_label, _label, st.floats(allow_nan=True)), max_size=8), st.lists(st.floats(0, 1000), max_size=5)
 )
 def test_pages_of_the_client_library_are_read(rows: list[tuple[str, str, float]], seen: list[float]) -> None:
     registry = CollectorRegistry()
@@ -93,7 +92,7 @@ def test_only_requested_metrics_are_kept_and_others_skipped() -> None:
 
 BAD = (
     "vllm:a", 'vllm:a{engine="0"}', "vllm:a one", "vllm:a 1_000", 'vllm:a{engine="0" 1', "vllm:a{engine=0} 1", "vllm:a{=} 1",
-    'vllm:a{engine="0"} 1 2 3', 'vllm:a{engine="0"} 1 soon', 'vllm:a{b="1",b="2"} 1', "<b>vllm:a</b> 1", "\0vllm:a 1", '{"a" 1',
+    'vllm:a{engine="0"} 1 2 3', 'vllm:a{engine="0"} 1 soon', 'vllm:a{b="1",b="2"} 1', "<b>vllm:a</b> 1", "\0vllm:a 1", '{"a" 1'
 )  # fmt: skip
 _series = st.tuples(
     st.from_regex(r"[a-zA-Z_:][a-zA-Z0-9_:]{0,5}", fullmatch=True),
@@ -109,9 +108,10 @@ def test_bad_lines_of_either_format_cost_these_lines(
 ) -> None:
     parser, lines, expected = PromParser(), list(bad), []
     for metric, labels, value, at_ms in series:
-        time = "" if at_ms is None else f" {at_ms / 1000:.3f}" if new else f" {at_ms}"
+        blank, end = random.choice((" ", "  ", "\t")), random.choice(("", " ", "\t", "\r"))
+        time = "" if at_ms is None else f"{blank}{at_ms / 1000:.3f}" if new else f"{blank}{at_ms}"
         braces = f"{{{pairs(labels)}}}" if labels or random.random() < 0.5 else ""
-        lines.append(f"{metric}{braces} {value!r}{time}" + (' # {trace_id="} 1"} 0.5 17' if new else ""))
+        lines.append(f"{metric}{braces}{blank}{value!r}{time}" + (' # {trace_id="} 1"} 0.5 17' if new else end))
         at_ns = None if at_ms is None else at_ms * 1_000_000
         expected.append(Sample(metric, tuple(sorted(labels.items())), value, at_ns))
     random.shuffle(lines)

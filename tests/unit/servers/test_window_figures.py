@@ -13,8 +13,9 @@ from summaries import server_entries as servers_entries
 
 from inferload.figures import metric_names as names
 from inferload.figures.page_names import names_on_pages
-from inferload.figures.server_figure import GPU, ROUTER
+from inferload.figures.server_figure import ROUTER
 from inferload.figures.server_figures import BY_KEY, SERVER_FIGURES
+from inferload.figures.server_formulas import Gauge
 from inferload.servers.prefix_counts import prefix_cache
 from inferload.servers.scrapes_file import ScrapeColumns
 from inferload.servers.series import by_target, growth
@@ -89,36 +90,14 @@ def test_unpublished_figures_are_none() -> None:
 
 
 def test_gates_read_the_figures_of_a_server() -> None:
-    figures = {
-        "kv_cache_usage": 0.5,
-        "running": 2,
-        "waiting": 3,
-        "queue_sum": 1.5,
-        "prompt_tokens_cached": 10,
-        "process_cpu": 1,
-        "before_first_token": 1,
-    }
-    for name in ("prefix_queries", "prefix_hits", "preemptions", "prompt_tokens", "generation_tokens"):
-        figures[name] = 10
-    for name in ("finished", "rejections", "mm_queries", "mm_hits"):
-        figures[name] = 1
-    for name in ("failed", "migrations", "prefill_seconds", "decode_seconds"):
-        figures[name] = 1
-    for name in ("spec_drafts", "spec_draft_tokens", "spec_accepted"):
-        figures[name] = 1
     pages = []
-    for number in range(3):
-        shown = page(**{name: value for name, value in figures.items() if name != "queue_sum"})
-        for family in (names.TTFT, names.ITL, names.QUEUE, names.PREFILL, names.DECODE, names.E2E):
-            shown |= {(family + end, ()): float(number) for end in ("_count", "_sum")}
-        shown[names.PROMPT_TOKENS_BY_SOURCE, (("source", names.LOCAL_COMPUTE),)] = 1.0
-        for reason in (names.CAPACITY, names.DEFERRED):
-            shown[names.WAITING_BY_REASON, (("reason", reason),)] = 1.0
-        gauges = (names.KV_CACHE_USAGE, names.RUNNING, names.WAITING, names.WAITING_BY_REASON, names.BEFORE_FIRST_TOKEN)
-        pages.append({key: value if key[0] in gauges else value * (number + 1) for key, value in shown.items()})
-        pages[-1] |= {
-            (reading.metric, ()): 50.0 for row in SERVER_FIGURES if row.block == GPU for reading in row.formula.readings
-        }
+    for number in (1, 2, 3):
+        shown: Page = {}
+        for row in (row for row in SERVER_FIGURES if row.block != ROUTER):
+            for reading in row.formula.readings:
+                labels = (reading.label,) if reading.label else ()
+                shown[reading.metric, labels] = 50.0 if isinstance(row.formula, Gauge) else 10.0 * number
+        pages.append(shown)
     (entry,) = servers_entries(table(*pages), 0, 2 * S)
     for metric in (row for row in SERVER_FIGURES if row.block != ROUTER):
         for statistic in metric.statistics or (None,):
@@ -162,79 +141,70 @@ def test_each_engine_has_a_prefix_cache(engines: int) -> None:
     assert (found.queries, found.servers, found.engines) == (9 * engines, 1, engines)
 
 
-def test_engines_are_summed_or_separate_but_never_averaged() -> None:
-    both = page("0", kv_cache_usage=0.9, waiting=4, running=8, generation_tokens=0) | page(
-        "1", kv_cache_usage=0.1, waiting=0, running=2, generation_tokens=0
-    )
-    later = both | page("0", generation_tokens=30) | page("1", generation_tokens=12)
-    entry = block(table(both, later), 0, 1)
-    assert entry["kv_cache_usage"] == {"mean": 0.9, "max": 0.9}
-    assert entry["requests_running"] == {"mean": 10, "max": 10}
-    assert entry["generation_tokens"] == 42
-    alone = [
-        (e["kv_cache_usage"]["max"], e["requests_running"]["max"], e["requests_waiting"]["max"])
-        for e in entry["engines"]
-    ]
-    assert [e["engine"] for e in entry["engines"]] == ["0", "1"]
-    assert alone == [(0.9, 8, 4), (0.1, 2, 0)]
+UP: Page = {(names.PROCESS_START, ()): 1700000000.0}
+LATER: Page = {(names.PROCESS_START, ()): 1700000009.5}
 
 
-def test_a_restart_is_counted_and_growth_continues() -> None:
-    alive = [page(generation_tokens=1000 + 100 * n) for n in range(3)]
-    again = [page(generation_tokens=50 * n) for n in range(3)]
-    scrapes = table(*alive, None, *again)
-    entry = block(scrapes, 0, 6)
-    assert entry["restarts"] == 1
-    assert entry["generation_tokens"] == 200 + 100
-    assert entry["longest_gap_s"] == 2.0
-    series = by_target([scrapes])[SERVER]
-    assert (series.summed(names.GENERATION_TOKENS)[-1], series.grown(names.GENERATION_TOKENS)[-1]) == (100, 300)
+def pods(started: Page, tokens: float) -> Page:
+    """Return a page of two servers, each with the start time of its label; that of `b` changes."""
+    figures: Page = {}
+    for pod, start, count in (("a", UP, 1000 + tokens), ("b", started, tokens)):
+        figures |= {(metric, (("pod", pod),)): value for (metric, _), value in start.items()}
+        figures[names.GENERATION_TOKENS, (("engine", "0"), ("pod", pod))] = count
+    return figures
 
 
-def test_a_restart_is_detected_by_the_start_time() -> None:
-    old = page(generation_tokens=10) | {(names.PROCESS_START, ()): 1700000000.25}
-    new = page(generation_tokens=25) | {(names.PROCESS_START, ()): 1700000009.5}
-    entry = block(table(old, new), 0, 1)
-    assert (entry["restarts"], entry["generation_tokens"]) == (1, 25)
+def two_engines(second: int) -> Page:
+    """Return a page of two engines that count 100 tokens a second, of which one restarts after 30 s."""
+    reset = 1_000_000 + 100 * second if second < 30 else 100 * (second - 30)
+    figures = page("0", generation_tokens=1_000_000 + 100 * second, running=1)
+    return figures | page("1", generation_tokens=reset, running=1)
 
 
-def test_a_restart_of_one_engine_leaves_the_counts_of_the_others() -> None:
-    def at(second: int) -> Page:
-        reset = 1_000_000 + 100 * second if second < 30 else 100 * (second - 30)
-        return page("0", generation_tokens=1_000_000 + 100 * second, running=1) | page(
-            "1", generation_tokens=reset, running=1
-        )
+RESTARTS: dict[str, tuple[list[Page | None], dict[str, float]]] = {
+    "shown by a counter": (
+        [
+            *(page(generation_tokens=n) for n in (1000, 1100, 1200)),
+            None,
+            *(page(generation_tokens=n) for n in (0, 50, 100)),
+        ],
+        {"restarts": 1, "generation_tokens": 300, "longest_gap_s": 2},
+    ),
+    "shown by the start time": (
+        [page(generation_tokens=10) | UP, page(generation_tokens=25) | LATER],
+        {"restarts": 1, "generation_tokens": 25},
+    ),
+    "of one engine": ([*map(two_engines, range(61))], {"restarts": 1, "generation_tokens": 6000 + 2900 + 3000}),
+    "of one engine behind a running page": (
+        [UP | page(prompt_tokens=1000, prefix_hits=500), UP | page(prompt_tokens=5, prefix_hits=600)],
+        {"restarts": 1, "prompt_tokens": 5, "prefix_cache_hits": 100},
+    ),
+    "of the server with the label": ([pods(UP, 20), pods(LATER, 30)], {"restarts": 1, "generation_tokens": 10 + 30}),
+    "of all counters of an engine": (
+        [
+            page(generation_tokens=1000, preemptions=2, prompt_tokens=50),
+            page(generation_tokens=10, preemptions=3, prompt_tokens=60),
+        ],
+        {"restarts": 1, "generation_tokens": 10, "preemptions": 3, "prompt_tokens": 60},
+    ),
+    "twice while a counter is absent": (
+        [
+            page(running=1, generation_tokens=tokens, **({"preemptions": count} if count else {}))
+            for tokens, count in ((100, 40), (200, 50), (10, 0), (20, 0), (5, 0), (15, 3))
+        ],
+        {"restarts": 2, "generation_tokens": 100 + 20 + 15, "preemptions": 10 + 3},
+    ),
+    "none, a counter appears": (
+        [page(running=0), page(running=0, rejections=3), page(running=0, rejections=4)],
+        {"restarts": 0, "rejections": 4},
+    ),
+}
 
-    entry = block(table(*map(at, range(61))), 0, 60)
-    assert (entry["restarts"], entry["generation_tokens"]) == (1, 6000 + 2900 + 3000)
 
-
-def test_a_restart_of_one_engine_behind_a_running_page_leaves_the_counts_of_the_others() -> None:
-    up: Page = {(names.PROCESS_START, ()): 1700000000.0}
-    before = up | page("0", prompt_tokens=1000, prefix_hits=500)
-    after = up | page("0", prompt_tokens=5, prefix_hits=600)
-    entry = block(table(before, after), 0, 1)
-    assert (entry["restarts"], entry["prompt_tokens"], entry["prefix_cache_hits"]) == (1, 5, 100)
-
-
-def test_a_start_time_with_labels_is_that_of_the_series_with_these_labels() -> None:
-    def at(started: float, tokens: float) -> Page:
-        figures: Page = {}
-        for pod, start_s, count in (("a", 1700000000.0, 1000 + tokens), ("b", started, tokens)):
-            figures[names.PROCESS_START, (("pod", pod),)] = start_s
-            figures[names.GENERATION_TOKENS, (("engine", "0"), ("pod", pod))] = count
-        return figures
-
-    entry = block(table(at(1700000001.0, 20), at(1700000009.0, 30)), 0, 1)
-    assert (entry["restarts"], entry["generation_tokens"]) == (1, 10 + 30)
-
-
-def test_all_counters_of_a_restarted_engine_begin_at_zero() -> None:
-    before = page(generation_tokens=1000, preemptions=2, prompt_tokens=50)
-    after = page(generation_tokens=10, preemptions=3, prompt_tokens=60)
-    entry = block(table(before, after), 0, 1)
-    assert (entry["restarts"], entry["generation_tokens"]) == (1, 10)
-    assert (entry["preemptions"], entry["prompt_tokens"]) == (3, 60)
+@pytest.mark.parametrize(("pages", "expected"), RESTARTS.values(), ids=RESTARTS)
+def test_growth_continues_after_a_restart(pages: list[Page | None], expected: dict[str, float]) -> None:
+    entry = block(table(*pages), 0, len(pages) - 1)
+    assert {key: entry[key] for key in expected} == expected
 
 
 def first_used(at: dict[str, int], per_s: dict[str, float], *, down: range, end: int) -> pa.Table:
@@ -259,26 +229,12 @@ def test_counters_that_appear_at_first_use_count_one_restart() -> None:
     assert entry["prefix_cache_hits"] == 5000 * 27 + 5000 * 29  # first seen above its old value
 
 
-def test_two_restarts_are_two_although_a_counter_is_absent_over_both() -> None:
-    tokens = [100, 200, 10, 20, 5, 15]
-    pages = [page(generation_tokens=count, running=1) for count in tokens]
-    for index, count in ((0, 40), (1, 50), (5, 3)):
-        pages[index] |= page(preemptions=count)
-    entry = block(table(*pages), 0, 5)
-    assert (entry["restarts"], entry["generation_tokens"], entry["preemptions"]) == (2, 100 + 20 + 15, 10 + 3)
-
-
 def test_a_restart_before_the_window_is_not_counted_in_it() -> None:
     per_s = {"prompt_tokens": 100.0, "preemptions": 0.1}
     scrapes = first_used({"prompt_tokens": 28, "preemptions": 65}, per_s, down=range(20, 25), end=120)
     entry = block(scrapes, 60, 120)
     assert (entry["restarts"], entry["prompt_tokens"]) == (0, 6000)
     assert block(scrapes, 0, 60)["restarts"] == 1
-
-
-def test_a_series_that_appears_later_counts_from_zero() -> None:
-    entry = block(table(page(running=0), page(running=0, rejections=3), page(running=0, rejections=4)), 0, 2)
-    assert entry["rejections"] == 4
 
 
 def test_old_metric_names_are_read_and_counted_once() -> None:
@@ -307,6 +263,19 @@ def test_quantiles_of_a_histogram_are_brackets() -> None:
     assert entry == {"count": 100, "mean": pytest.approx(345), "p50": [100, 250], "p99": [250, 1000]}
     only_slow = table(histogram(names.TTFT, bounds, []), histogram(names.TTFT, bounds, [9.0]))
     assert block(only_slow, 0, 1)["ttft_ms"] == {"count": 1, "mean": 9000, "p50": [1000, None], "p99": [1000, None]}
+
+
+def test_buckets_of_engines_that_write_bounds_in_other_ways_or_have_others_are_those_of_all() -> None:
+    def at(seen: list[float]) -> Page:
+        engines = ("a", ["0.5", "1.0", "+Inf"]), ("b", ["0.1", "1", "+Inf"])
+        return {
+            (metric, (*labels, ("instance", engine))): value
+            for engine, bounds in engines
+            for (metric, labels), value in histogram(names.TTFT, bounds, seen).items()
+        }
+
+    entry = block(table(at([]), at([0.2, 0.2, 0.9])), 0, 1)["ttft_ms"]
+    assert entry == {"count": 6, "mean": pytest.approx(1300 / 3), "p50": [0, 1000], "p99": [0, 1000]}
 
 
 @given(st.lists(st.floats(0, 2), min_size=1, max_size=60))
@@ -365,12 +334,6 @@ def test_every_target_has_an_entry() -> None:
     assert servers_block(scrapes.slice(0, 0), 0, S) == []
 
 
-def test_a_window_outside_all_scrapes_has_no_figures() -> None:
-    entry = block(table(page(generation_tokens=1), page(generation_tokens=9)), 100, 160)
-    assert (entry["window_s"], entry["generation_tokens"], entry["restarts"]) == (None, None, None)
-    assert entry["longest_gap_s"] == 60
-
-
 BUSY = {"running": 50.0, "waiting": 0.0, "preemptions": 0.0}
 
 
@@ -383,59 +346,60 @@ def busy_at(at_s: list[float]) -> pa.Table:
     return columns.to_table()
 
 
-COUNTED = ("window_s", "restarts", "preemptions", "generation_tokens", "generation_tok_per_s")
+UNKNOWN = dict.fromkeys(("window_s", "restarts", "preemptions", "generation_tokens", "generation_tok_per_s"))
+QUARTERS, GAP = [number / 4 for number in range(21)], [*range(20), *range(40, 61)]
+# Seconds of scrapes, begin and end of the window, configured interval, and what is known.
+WINDOWS: list[tuple[list[float], float, float, float | None, dict[str, float | None]]] = [
+    # An end of the window was not scraped.
+    (QUARTERS, 0, 60, None, UNKNOWN | {"scrapes": 21, "longest_gap_s": 55, "gap_limit_s": 5, "running": 50}),
+    ([55 + at for at in QUARTERS], 0, 60, None, UNKNOWN | {"scrapes": 21, "longest_gap_s": 55}),
+    ([0, 1, 2, 100, 101], 30, 60, None, UNKNOWN | {"scrapes": 0, "prefix_cache_queries_before": None, "running": None}),
+    ([0, 28, 62, 100], 30, 60, 0.25, UNKNOWN | {"scrapes": 0, "running": None}),
+    ([1, 9], 100, 160, None, UNKNOWN | {"longest_gap_s": 60}),
+    # A gap within it.
+    (
+        GAP,
+        0,
+        60,
+        None,
+        {"generation_tokens": 60_000, "preemptions": 0, "restarts": 0, "longest_gap_s": 21, "gap_limit_s": 5},
+    ),
+    ([27, *range(34, 61)], 30, 60, 0.25, {"scrapes": 27, "window_s": 33, "generation_tokens": 33_000}),
+    # The limit of gaps depends on the interval.
+    ([0, 10, 20, 30], 4, 24, None, {"gap_limit_s": 25, "window_s": 20, "generation_tokens": 20_000}),
+    ([0, 10, 20, 30], 4, 24, 0.25, {"gap_limit_s": 5, "longest_gap_s": 10, "scrapes": 2}),
+    ([0, 10, 20, 30], 12, 18, 10, {"window_s": 10, "scrapes": 2, "running": 50}),
+    # The scrapes nearest to the ends.
+    (
+        [0, 1, 2, 3, 4, 5],
+        0.4,
+        1.4,
+        None,
+        {"scrapes": 2, "window_s": 1, "generation_tokens": 1000, "longest_gap_s": 0.6},
+    ),
+    ([0, 1, 2, 3, 4, 5], 0.6, 2.4, None, {"scrapes": 2, "window_s": 1, "generation_tokens": 1000, "longest_gap_s": 1}),
+    ([0, 1, 2, 3, 4, 5], 1.5, 3.6, None, {"scrapes": 4, "window_s": 3, "generation_tokens": 3000, "longest_gap_s": 1}),
+    ([0, 1, 2, 3, 4, 5], 1, 2, None, {"scrapes": 2, "window_s": 1, "generation_tokens": 1000, "longest_gap_s": 1}),
+]
 
 
-@pytest.mark.parametrize("from_s", [0, 55])
-def test_counters_are_unknown_if_an_end_of_the_window_was_not_scraped(from_s: float) -> None:
-    entry = block(busy_at([from_s + number / 4 for number in range(21)]), 0, 60)
-    assert {key: entry[key] for key in COUNTED} == dict.fromkeys(COUNTED)
-    assert (entry["scrapes"], entry["longest_gap_s"], entry["gap_limit_s"]) == (21, 55.0, 5.0)
-
-
-def test_scrapes_outside_the_window_give_no_figures() -> None:
-    entry = block(busy_at([0, 1, 2, 100, 101]), 30, 60)
-    assert {key: entry[key] for key in COUNTED} == dict.fromkeys(COUNTED)
-    assert (entry["scrapes"], entry["requests_running"]) == (0, {"mean": None, "max": None})
-    assert (entry["longest_gap_s"], entry["prefix_cache_queries_before"]) == (30, None)
-    # Both ends have a scrape within the limit.
-    (near,) = servers_block(busy_at([0, 28, 62, 100]), 30 * S, 60 * S, interval_s=0.25)
-    assert (near["scrapes"], near["generation_tokens"], near["requests_waiting"]["max"]) == (0, None, None)
-
-
-def test_counters_are_known_over_a_gap_within_the_window() -> None:
-    entry = block(busy_at([*range(20), *range(40, 61)]), 0, 60)
-    assert (entry["generation_tokens"], entry["preemptions"], entry["restarts"]) == (60_000, 0, 0)
-    assert (entry["longest_gap_s"], entry["gap_limit_s"]) == (21, 5)
+@pytest.mark.parametrize(("at_s", "start_s", "end_s", "interval_s", "expected"), WINDOWS)
+def test_figures_of_a_window(
+    at_s: list[float], start_s: float, end_s: float, interval_s: float | None, expected: dict[str, float | None]
+) -> None:
+    (entry,) = servers_block(busy_at(at_s), round(start_s * S), round(end_s * S), interval_s=interval_s)
+    found = entry | {"running": entry["requests_running"]["max"]}
+    assert {key: found[key] for key in expected} == pytest.approx(expected)
 
 
 def test_gauges_exclude_distant_scrapes() -> None:
     quiet = table(*[None] * 34, *[page(running=1, generation_tokens=40_000)] * 27)
     (entry,) = servers_block(pa.concat_tables([busy_at([27]), quiet]), 30 * S, 60 * S, interval_s=0.25)
-    assert (entry["scrapes"], entry["requests_running"]) == (27, {"mean": 1, "max": 1})
-    assert (entry["window_s"], entry["generation_tokens"]) == (33, 13_000)
-
-
-def test_the_longest_gap_allowed_is_relative_to_the_interval() -> None:
-    scrapes = busy_at([0, 10, 20, 30])
-    entry = block(scrapes, 4, 24)
-    assert (entry["gap_limit_s"], entry["window_s"], entry["generation_tokens"]) == (25, 20, 20_000)
-    (entry,) = servers_block(scrapes, 4 * S, 24 * S, interval_s=0.25)
-    assert (entry["gap_limit_s"], entry["longest_gap_s"], entry["scrapes"]) == (5, 10, 2)
-    (entry,) = servers_block(scrapes, 12 * S, 18 * S, interval_s=10)
-    assert (entry["window_s"], entry["scrapes"], entry["requests_running"]["max"]) == (10, 2, 50)
-
-
-@pytest.mark.parametrize(("start_s", "end_s", "scrapes"), [(0.4, 1.4, 2), (0.6, 2.4, 2), (1.5, 3.6, 4), (1, 2, 2)])
-def test_short_windows_have_the_scrapes_nearest_to_their_ends(start_s: float, end_s: float, scrapes: int) -> None:
-    entry = block(busy_at([float(second) for second in range(6)]), start_s, end_s)
-    assert (entry["scrapes"], entry["window_s"]) == (scrapes, scrapes - 1)
-    assert entry["generation_tokens"] == 1000 * (scrapes - 1)
-    assert entry["longest_gap_s"] <= 1
+    assert entry["requests_running"] == {"mean": 1, "max": 1}
 
 
 def test_gates_do_not_read_means_and_maxima_of_a_part_of_the_window() -> None:
-    (entry,) = servers_entries(busy_at([*range(20), *range(40, 61)]), 0, 60 * S)
+    (entry,) = servers_entries(busy_at(GAP), 0, 60 * S)
     assert [BY_KEY["requests_waiting"].of(entry, statistic) for statistic in ("mean", "max")] == [None, None]
     assert BY_KEY["preemptions"].of(entry, None) == 0
     by_gauge = structs.replace(entry, prefix_cache_hit_rate=0.5, prefix_cache_hit_rate_from="gauge")
@@ -474,9 +438,7 @@ odd_labels = st.sampled_from(sorted((name, value) for name, values in LABELS.ite
 
 
 @given(st.lists(st.dictionaries(st.tuples(st.sampled_from(USED), odd_labels), ODD | st.floats(0, 1e6)), max_size=6))
-def test_any_values_and_labels_give_figures(
-    pages: list[dict[tuple[str, tuple[str, str]], float]],
-) -> None:
+def test_any_values_and_labels_give_figures(pages: list[dict[tuple[str, tuple[str, str]], float]]) -> None:
     scrapes = table(*[{(metric, (label,)): value for (metric, label), value in one.items()} for one in pages])
     for entry in servers_block(scrapes, 0, 4 * S):
         json.dumps(entry, allow_nan=False)
