@@ -190,11 +190,11 @@ def _speculation(evidence: WindowEvidence) -> Finding | None:
 
 
 def _deferred(evidence: WindowEvidence) -> Finding | None:
-    deferred = np.nansum(evidence.scrapes.deferred)
-    waiting = deferred + np.nansum(evidence.scrapes.capacity)
-    if not waiting or deferred / waiting <= 0.2:
+    deferred = np.nan_to_num(evidence.scrapes.deferred)
+    share = deferred.sum() / max(1e-9, deferred.sum() + np.nansum(evidence.scrapes.capacity))
+    if share <= 0.2 or np.mean(deferred > 0) < QUEUED_SHARE:
         return None
-    text = f"{percent(deferred / waiting, limit=0.2)} of the waiting requests wait for something other than capacity"
+    text = f"{percent(share, limit=0.2)} of the waiting requests wait for something other than capacity"
     return Finding("deferred", 3.0, (text,))
 
 
@@ -382,7 +382,7 @@ RULES: tuple[CauseRule, ...] = (
     CauseRule(
         "deferred",
         "Deferred requests",
-        "over 20 % of the waiting requests wait for something other than capacity",
+        "at 20 % of the scrapes or more requests wait for something other than capacity; they are over 20 % of those that wait",
         "LoRA, grammars and KV transfer are not distinguished",
         _deferred,
     ),

@@ -71,6 +71,10 @@ def held(count: int, running: float = 0.0, asleep: bool = False) -> Scrapes:
     return structs.replace(scrapes(running, 0, 0.2), in_flight=waiting, asleep=np.full(40, asleep))
 
 
+def deferred_at(count: int) -> Scrapes:
+    return structs.replace(scrapes(4, 0, 0.2), deferred=(np.arange(40) < count) * 5.0)
+
+
 CASES: dict[str, dict[str, Any]] = {
     "kept-up": {},
     "client-bound": {"client_delay_p99_ms": 25.0},
@@ -132,6 +136,7 @@ THRESHOLDS: list[tuple[str, dict[str, Any]]] = [
     ("prefill-bound", CASES["prefill-bound"] | {"prefill_ms": [150.0, 149.0]}),
     ("prefill-bound", CASES["prefill-bound"] | {"queue_ms": [10.0, 9.9]}),
     ("deferred", {"scrapes": [scrapes(4, 0.4, 0.2, deferred=0.11), scrapes(4, 0.4, 0.2, deferred=0.1)]}),
+    ("deferred", {"scrapes": [deferred_at(8), deferred_at(7)]}),
     ("engines-unbalanced", {"engines_kv_spread": [0.31, 0.3]}),
     ("client-bound", {"client_delay_p99_ms": [5.1, 5.0]}),
     ("paused", {"scrapes": [held(4), held(3)]}),
