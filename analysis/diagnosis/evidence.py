@@ -150,20 +150,30 @@ def _scrapes(run: RunFrames, window: ServerWindow, client_view: ClientView) -> f
 
     at_s = run.since_start_s(server.wall_ns[inside])
     awake = server.lowest(names.SLEEP_STATE, sleep_state=names.AWAKE)
+    usage = server.highest(names.KV_CACHE_USAGE)
+    tokens = [server.summed(name) for name in (names.PROMPT_TOKENS, names.GENERATION_TOKENS)]
+    changing = (_running(server), usage, *tokens)
+    known = [each for each in changing if each is not None]
     return facts.Scrapes(
         at_s=at_s,
-        running=of(server.summed(names.RUNNING)),
+        running=of(_running(server)),
         capacity=of(capacity(server)),
         deferred=of(server.summed(names.WAITING_BY_REASON, reason=names.DEFERRED)),
-        kv_usage=of(server.highest(names.KV_CACHE_USAGE)),
+        kv_usage=of(usage),
         head_tokens=of(client_view.head_tokens),
         by_engine=tuple(
-            facts.EngineQueue(at_s, of(server.summed(names.RUNNING, **engine)), of(capacity(server, **engine)))
+            facts.EngineQueue(at_s, of(_running(server, **engine)), of(capacity(server, **engine)))
             for engine in server.engines(names.RUNNING, names.WAITING)
         ),
-        in_flight=of(client_view.held),
+        in_flight=of(client_view.held) if server.page is None or server.page.runs_prefills else None,
         asleep=None if awake is None else of(awake) == 0,
+        still=facts.standing_still(server.wall_ns / 1e9, *known)[inside] if len(known) == len(changing) else None,
     )
+
+
+def _running(server: ServerSeries, **engine: str) -> Floats | None:
+    """Return the running requests at each scrape; None if not published, or by a front end, where they wait or run."""
+    return None if server.in_front else server.summed(names.RUNNING, **engine)
 
 
 def _cache_config(server: ServerSeries) -> Mapping[str, str]:

@@ -57,7 +57,8 @@ SCRAPE_DURATION = "inferload_scrape_duration_seconds"
 SAMPLE_AGE = "inferload_scrape_sample_age_seconds"
 SCRAPE_UNREAD = "inferload_scrape_unread_lines"
 OF_SCRAPES = (SCRAPE_DURATION, SAMPLE_AGE, SCRAPE_UNREAD)
-IN_FRONT = "inferload_in_front"  # in its lines only: a page of what stands before engines
+# In its lines only: a page of what stands before engines; one whose running requests leave out those in prefill.
+IN_FRONT, DECODES_ONLY = "inferload_in_front", "inferload_running_decodes_only"
 
 # Gauges without a name in vLLM, which counts hits and has the cache size in a label.
 HIT_RATE = "inferload_prefix_cache_hit_rate"  # 0..1, over a recent interval that the server chooses

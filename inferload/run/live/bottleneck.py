@@ -13,6 +13,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from inferload.base.numbers import number, percent
+from inferload.figures import metric_names as names
 from inferload.figures import server_figures as figures
 from inferload.run.live.scrape_window import LiveWindow, Values
 from inferload.servers.bottleneck import evidence as facts
@@ -24,7 +25,7 @@ from inferload.servers.bottleneck.rules import judge
 from inferload.turns.sketch import Floats
 
 _SCRAPES = round(WINDOW_S) + 1  # one per second
-_RUNNING, _WAITING, _CAPACITY, _DEFERRED, _KV_USAGE, _FINISHED, _GENERATED = (
+_RUNNING, _WAITING, _CAPACITY, _DEFERRED, _KV_USAGE, _FINISHED, _PROMPTS, _GENERATED = (
     row.formula.readings[0].name
     for row in (
         figures.RUNNING,
@@ -33,6 +34,7 @@ _RUNNING, _WAITING, _CAPACITY, _DEFERRED, _KV_USAGE, _FINISHED, _GENERATED = (
         figures.WAITING_DEFERRED,
         figures.KV_CACHE_USAGE,
         figures.FINISHED,
+        figures.PROMPT_TOKENS,
         figures.GENERATION_TOKENS,
     )
 )
@@ -154,27 +156,32 @@ class LiveDiagnosis(Struct):
 def _scrapes(answered: Sequence[tuple[float, Values]]) -> facts.Scrapes:
     """Return the gauges; the head of the queue is not known."""
 
-    def column(*names: str) -> Floats:
+    def column(*of: str) -> Floats:
         return np.array(
-            [next((gauges[name] for name in names if name in gauges), math.nan) for _, gauges in answered],
+            [next((gauges[name] for name in of if name in gauges), math.nan) for _, gauges in answered],
             dtype=np.float64,
         )
 
     engines = sorted({name[name.index("@") :] for _, gauges in answered for name in gauges if "@" in name})
     at_s = np.array([at_s for at_s, _ in answered], dtype=np.float64)
-    in_flight, silent = column(_IN_FLIGHT), np.diff(column(_GENERATED), prepend=math.nan) == 0  # no new token
+    marks = {name for _, gauges in answered for name in gauges} & {names.IN_FRONT, names.DECODES_ONLY}
+    in_flight, generated = column(_IN_FLIGHT), column(_GENERATED)
+    silent = (np.diff(generated, prepend=math.nan) == 0) & (names.DECODES_ONLY not in marks)  # no new token
+    # The running requests of a front end wait or run.
+    running, usage = column() if names.IN_FRONT in marks else column(_RUNNING), column(_KV_USAGE)
     return facts.Scrapes(
         at_s=at_s,
-        running=column(_RUNNING),
+        running=running,
         capacity=column(_CAPACITY, _WAITING),
         deferred=column(_DEFERRED),
-        kv_usage=column(_KV_USAGE),
+        kv_usage=usage,
         head_tokens=column(),
         by_engine=tuple(
             facts.EngineQueue(at_s, column(_RUNNING + each), column(_CAPACITY + each, _WAITING + each))
             for each in engines
         ),
         in_flight=np.where(silent, np.minimum(in_flight, np.roll(in_flight, 1)), 0.0),
+        still=facts.standing_still(at_s, running, usage, column(_PROMPTS), generated),
     )
 
 

@@ -53,6 +53,17 @@ def mean_of(values: Floats) -> float | None:
     return float(known.mean()) if len(known) else None
 
 
+def standing_still(at_s: Floats, running: Floats, *others: Floats) -> npt.NDArray[np.bool_]:
+    """Return the mask of the scrapes within 10 s or more in which requests ran and no value changed; NaN is a change."""
+    steady = np.all([np.diff(values) == 0 for values in (running, *others)], axis=0) & (running[1:] > 0)
+    mask = np.zeros(len(at_s), dtype=np.bool_)
+    ends = np.flatnonzero(np.diff(steady.astype(int), prepend=0, append=0))
+    for first, last in zip(ends[::2], ends[1::2], strict=True):
+        mask[first : last + 1] = at_s[last] - at_s[first] >= LEAST_STILL_S
+    return mask
+
+
+LEAST_STILL_S = 10.0  # longer than a step
 _ROUNDING = 1e-3  # of a block: the usage is a rounded quotient
 
 
@@ -78,6 +89,7 @@ class Scrapes(EngineQueue, frozen=True):
     by_engine: tuple[EngineQueue, ...] = ()
     in_flight: Floats | None = None  # turns that have waited for output for some time; None: not known
     asleep: npt.NDArray[np.bool_] | None = None  # sleep state of the server; None: not published
+    still: npt.NDArray[np.bool_] | None = None  # of `standing_still`, with the counters of tokens
 
 
 class ClientReason(Struct, frozen=True):

@@ -11,7 +11,7 @@ from inferload.figures.client_figures import LATE_CLIENT, LEAST_DELAY_MS
 from inferload.figures.rate_figures import HELD_EVENTS, joined_on_the_way
 from inferload.figures.turn_figures import ITL, TPOT
 from inferload.servers.bottleneck import queue_rules
-from inferload.servers.bottleneck.evidence import ItlByLoad, WindowEvidence, mean_of
+from inferload.servers.bottleneck.evidence import LEAST_STILL_S, ItlByLoad, WindowEvidence, mean_of
 from inferload.servers.bottleneck.finding import BUSY_CLIENT, QUEUED_SHARE, Finding
 
 KEPT_UP = "kept-up"
@@ -215,14 +215,19 @@ def paused(evidence: WindowEvidence) -> Finding | None:
     scrapes = evidence.scrapes
     if scrapes.in_flight is None or not evidence.client.attributed:
         return None
-    asleep = np.zeros(len(scrapes.in_flight), dtype=bool) if scrapes.asleep is None else scrapes.asleep
-    held = (scrapes.in_flight > 0) & ((scrapes.running == 0) & (np.nan_to_num(scrapes.deferred) == 0) | asleep)
+    asleep, still = (
+        np.zeros(len(scrapes.in_flight), dtype=bool) if mask is None else mask
+        for mask in (scrapes.asleep, scrapes.still)
+    )
+    nothing_runs = (scrapes.running == 0) & (np.nan_to_num(scrapes.deferred) == 0)
+    held = (scrapes.in_flight > 0) & (nothing_runs | asleep | still)
     if np.count_nonzero(held) < _LEAST_HELD or np.mean(held) < _HELD_SHARE:
         return None
     certain = (held & asleep).any()
     if not certain and _before_server(evidence) is not None:  # the server has nothing to do because they wait before it
         return None
-    waited = f"{number(mean_of(scrapes.in_flight[held]))} turns waited for output, and no request ran"
+    stands = "no request ran" if (held & ~still).any() else f"no figure of the server changed for {LEAST_STILL_S:g} s"
+    waited = f"{number(mean_of(scrapes.in_flight[held]))} turns waited for output, and {stands}"
     figures = f"in {percent(float(np.mean(held)), limit=_HELD_SHARE)} of the scrapes {waited}"
     sentences = (figures, "its sleep state is not awake") if certain else (figures,)
     return Finding("paused", 5.5, sentences, probable=not certain, figures=figures)
@@ -317,10 +322,10 @@ RULES: tuple[CauseRule, ...] = (
     CauseRule(
         "paused",
         "The server runs nothing",
-        f"at {percent(_HELD_SHARE)} of the scrapes, and at least {_LEAST_HELD}, turns have waited for output for a second "
-        "while no request runs, or while the sleep state is not awake",
-        "paused, asleep, or requests that do not reach it; without a sleep state probable, and not stated if requests wait before "
-        "the server; needs the turns of this server",
+        f"at {percent(_HELD_SHARE)} of the scrapes, and at least {_LEAST_HELD}, turns have waited for output for a second while no "
+        f"request runs, no gauge or token counter changes for {LEAST_STILL_S:g} s, or the sleep state is not awake",
+        "paused, asleep, hanging, or requests that do not reach it; without a sleep state probable, and not stated if requests "
+        "wait before the server; needs the turns of this server, and running requests that include those in prefill",
         paused,
     ),
     CauseRule(

@@ -25,8 +25,16 @@ from inferload import cli
 from inferload.base import rundir
 from inferload.base.deployments import Deployment
 from inferload.figures import metric_names as names
+from inferload.figures.page_kinds import DYNAMO, SGLANG, TGI, VLLM, PageKind
 from inferload.results.open_run import OpenRun
-from inferload.servers.bottleneck.evidence import ClientReason, KvBlocks, Scrapes, max_num_seqs, stream_interval
+from inferload.servers.bottleneck.evidence import (
+    ClientReason,
+    KvBlocks,
+    Scrapes,
+    max_num_seqs,
+    standing_still,
+    stream_interval,
+)
 from inferload.servers.bottleneck.rules import RULES, judge
 from inferload.servers.scrapes_file import ScrapeColumns
 from inferload.servers.series import Floats, MetricSeries, ServerSeries, by_target
@@ -402,6 +410,42 @@ def test_missed_latencies_are_known_to_the_diagnosis(
     rates = synthetic_run.SUMMARY["rates"] | {"slo_attainment": attainment}
     (server,) = diagnosed(run_with(tmp_path / "run", verdict=verdict, rates=rates)).servers
     assert bool(server.whole.evidence.run.missed) == missed
+
+
+@pytest.mark.parametrize(
+    ("page", "figures", "code", "holds"),
+    [
+        (VLLM, (0, 0, 0.1), "paused", True),
+        (VLLM, (2, 0, 0.1), "paused", True),  # as after /pause?mode=keep
+        (SGLANG, (0, 0, 0.1), "paused", False),  # requests in prefill are not among the running ones
+        (TGI, (0, 0, np.nan), "paused", False),
+        (VLLM, (8, 3, 0.1), "queue-bound", True),
+        (DYNAMO, (8, 3, np.nan), "queue-bound", False),  # requests in flight, of which three wait in its queue
+    ],
+)
+def test_running_requests_are_what_the_page_of_a_server_means_by_them(
+    tmp_path: Path, page: PageKind, figures: tuple[float, ...], code: str, holds: bool
+) -> None:
+    run = run_with(tmp_path / "run")
+    gauges = zip((names.RUNNING, names.WAITING, names.KV_CACHE_USAGE), figures, strict=True)
+    for name, value in (*gauges, (names.PROMPT_TOKENS, 9.0), (names.GENERATION_TOKENS, 9.0)):
+        run = with_series(run, name, "engine", {"0": np.full(len(scraped(run).wall_ns), value)})
+    hanging = run.turns.with_columns({"first_s": run.turns["sent_s"] + 9.0})
+    run = replace(run, turns=hanging, servers={synthetic_run.TARGET: replace(scraped(run), page=page)})
+    codes = {finding.code for finding in diagnosed(run).servers[0].whole.findings}
+    assert (code in codes) == holds
+
+
+@given(st.integers(3, 30), st.integers(0, 40), st.sampled_from(["running", "tokens"]))
+def test_a_server_stands_still_if_nothing_changes_for_ten_seconds(lasts: int, changes: int, what: str) -> None:
+    at_s = np.arange(lasts + 1.0)
+    each = {"running": np.full(len(at_s), 3.0), "tokens": np.full(len(at_s), 900.0)}
+    each[what][changes:] += 1
+    before, after = at_s < changes, at_s >= changes
+    expected = before & (before.sum() > 10) | after & (after.sum() > 10)
+    assert standing_still(at_s, *each.values()).tolist() == expected.tolist()
+    assert not standing_still(at_s, each["running"], at_s * np.nan).any()
+    assert not standing_still(at_s, 0 * at_s, each["tokens"]).any()
 
 
 def test_failed_turns_are_the_first_finding(tmp_path: Path) -> None:

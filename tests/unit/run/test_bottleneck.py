@@ -164,15 +164,27 @@ def test_a_server_keeps_up_only_without_failures_gaps_and_restarts_in_the_window
 
 @pytest.mark.parametrize(
     ("running", "waiting", "in_flight", "code"),
-    [(0, 0, 3, "paused"), (0, 2, 3, "paused"), (0, 0, 0, "kept-up"), (1, 0, 3, "kept-up")],
+    [(0, 0, 3, "paused"), (0, 2, 3, "paused"), (0, 0, 0, "kept-up"), (1, 0, 3, "paused")],
 )
 def test_a_server_that_runs_nothing_while_turns_are_in_flight_has_not_kept_up(
     running: int, waiting: int, in_flight: int, code: str
 ) -> None:
-    # vLLM publishes requests that waited when it was paused. One that runs can be a long prefill.
+    # vLLM publishes requests that waited when it was paused, and with mode=keep those that ran.
     client, gauges = ClientFigures(ended=20, in_flight=in_flight), {names.RUNNING: running, names.WAITING: waiting}
-    assert state_after(gauges | {names.GENERATION_TOKENS: 900.0}, client)["code"] == code
+    counters = {names.GENERATION_TOKENS: 900.0, names.PROMPT_TOKENS: 90.0, names.KV_CACHE_USAGE: 0.1}
+    assert state_after(gauges | counters, client)["code"] == code
     assert state_after(gauges, client)["code"] != "paused"  # without its counter, tokens may be on their way
+    decoding = {names.DECODES_ONLY: 1.0}  # a request in prefill is not running
+    assert state_after(gauges | counters | decoding, client)["code"] != "paused" or running
+
+
+def test_the_usage_of_the_cache_grows_in_a_long_prefill() -> None:
+    diagnosis = LiveDiagnosis()
+    for second in range(WINDOW_S):
+        gauges = {names.RUNNING: 1, names.WAITING: 0, names.KV_CACHE_USAGE: second // 5 / 100}
+        counters = {names.GENERATION_TOKENS: 900.0, names.PROMPT_TOKENS: 90.0}
+        diagnosis.add(float(second), gauges | counters, ClientFigures(ended=20, in_flight=1))
+    assert (diagnosis.state() or {}).get("code") == "kept-up"
 
 
 def test_a_few_turns_do_not_show_that_a_server_keeps_up() -> None:
