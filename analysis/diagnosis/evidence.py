@@ -165,7 +165,7 @@ def _scrapes(run: RunFrames, window: ServerWindow, client_view: ClientView) -> f
             facts.EngineQueue(at_s, of(_running(server, **engine)), of(capacity(server, **engine)))
             for engine in server.engines(names.RUNNING, names.WAITING)
         ),
-        in_flight=of(client_view.held) if server.page is None or server.page.runs_prefills else None,
+        in_flight=None if server.page is not None and names.RUNNING in server.page.unlike else of(client_view.held),
         asleep=None if awake is None else of(awake) == 0,
         still=facts.standing_still(server.wall_ns / 1e9, *known)[inside] if len(known) == len(changing) else None,
     )

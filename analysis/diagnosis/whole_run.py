@@ -294,10 +294,13 @@ def _counted(run: RunFrames, results: Results) -> Finding | None:
     """Return the finding that the servers count failed turns as finished; None if they do not tell."""
     counts = []
     for target in run.inference_servers:
-        grown, aborted = (run.servers[target].grown(names.FINISHED, **label) for label in ({}, names.ABORTED))
-        counts.append(np.nan if grown is None else float(grown[-1] - (0.0 if aborted is None else aborted[-1])))
+        server = run.servers[target]
+        grown, *dropped = (server.grown(names.FINISHED, **label) for label in ({}, *names.DROPPED))
+        if grown is None or (server.page is not None and names.FINISHED in server.page.unlike):
+            return None
+        counts.append(float(grown[-1]) - sum(float(each[-1]) for each in dropped if each is not None))
     before = sum(target.before_load.requests for target in run.manifest.targets)
-    counted = turn_causes.counted_as_finished(results, float(np.sum(counts)), before)
+    counted = turn_causes.counted_as_finished(results, sum(counts), before)
     if counted is None:
         return None
     figures = "the servers count {:,} of the {:,} turns that failed on the way as finished".format(*counted)

@@ -227,27 +227,24 @@ def _why(counted: Counted, span: IdleSpan, text: str) -> tuple[Outcome, str]:
 
     A request of another client has a prompt and at least one output token, and counts as a request unless it was aborted.
     """
-    if (counted.surplus or 0) < 0:
-        return "does not add up", f"{text}: the server counted fewer than the client"
     requests, prompts, outputs = span.requests.surplus, span.input_tokens.surplus, span.output_tokens.surplus
-    if requests != 0 and outputs == 0 and span.complete:
+    no_prompt = span.complete and None not in (prompts, outputs) and (prompts or 0) <= 0
+    if (counted.surplus or 0) < 0:
+        reason = "the server counted fewer than the client"
+    elif span.complete and ((requests != 0 and outputs == 0) or (no_prompt and counted is span.requests)):
         return (
             "not known",
             f"{text}; a server counts a request with its prompt for each choice (n) and prompt of a turn",
         )
-    if requests == 0 and prompts == 0:
-        if 0 < (outputs or 0) <= span.accepted_drafts:
-            return (
-                "adds up",
-                f"{text}; accepted drafts behind the end of an answer, such as a stop string, are not sent",
-            )
-        return "does not add up", f"{text}: output tokens that were not sent, or not counted in the usage of an answer"
-    if requests == 0:
-        return (
-            "does not add up",
-            f"{text}: tokens of requests that were aborted, of other clients or of what is between",
-        )
-    return "does not add up", f"{text}: other clients used this server"
+    elif no_prompt and 0 < (outputs or 0) <= span.accepted_drafts:
+        return "adds up", f"{text}; accepted drafts behind the end of an answer, such as a stop string, are not sent"
+    elif no_prompt:
+        reason = "output tokens that were not sent, or not counted in the usage of an answer"
+    elif (requests or 0) <= 0:
+        reason = "tokens of requests that were aborted, of other clients or of what is between"
+    else:
+        reason = "other clients used this server, or what is between repeated requests"
+    return "does not add up", f"{text}: {reason}"
 
 
 _ROWS = {

@@ -43,7 +43,10 @@ E2E = "vllm:e2e_request_latency_seconds"
 LOCAL_COMPUTE = "local_compute"
 CAPACITY, DEFERRED = "capacity", "deferred"
 AWAKE = "awake"
-ABORTED = {"finished_reason": "abort"}  # label of FINISHED
+DROPPED = (
+    {"finished_reason": "abort"},
+    {"finished_reason": "error"},
+)  # labels of FINISHED for requests without a full answer
 
 # Gauges of NVIDIA's DCGM exporter, one series per GPU.
 GPU_USE = "DCGM_FI_DEV_GPU_UTIL"  # per cent

@@ -491,19 +491,25 @@ def test_requests_that_wait_for_each_other_are_recognised_without_a_metrics_page
 
 
 @pytest.mark.parametrize(
-    ("finished", "aborted", "codes"), [(44, 0, ["failures", "failed-between"]), (34, 10, ["failures"])]
+    ("page", "finished", "reason", "codes"),
+    [
+        (VLLM, 44, "length", ["failures", "failed-between"]),
+        (VLLM, 34, "abort", ["failures"]),
+        (VLLM, 34, "error", ["failures"]),
+        (SGLANG, 44, "length", ["failures"]),  # it counts those that it aborted, too
+    ],
 )
 def test_failures_that_the_server_counts_as_finished_name_what_is_between(
-    tmp_path: Path, finished: int, aborted: int, codes: list[str]
+    tmp_path: Path, page: PageKind, finished: int, reason: str, codes: list[str]
 ) -> None:
     turns = synthetic_run.SUMMARY["turns"] | {"ok": 34, "failed": 10, "by_failure": {"http_5xx": 10}, "by_phase": {}}
     run = run_with(tmp_path / "run", turns=turns)
     counts = {
         name: np.linspace(0, count, len(scraped(run).wall_ns))
-        for name, count in (("stop", finished), ("abort", aborted))
+        for name, count in (("stop", finished), (reason, 44 - finished))
     }
-    run = with_series(run, names.FINISHED, "finished_reason", counts)
-    assert [finding.code for finding in diagnosed(run).run] == codes
+    server = replace(scraped(with_series(run, names.FINISHED, "finished_reason", counts)), page=page)
+    assert [finding.code for finding in diagnosed(replace(run, servers={server.target: server})).run] == codes
 
 
 @given(st.lists(st.tuples(st.floats(0, 20), st.floats(0, 9)), max_size=30))
