@@ -125,6 +125,7 @@ def _whole_run(summary: Summary | None, slo: Mapping[str, float]) -> facts.Whole
     return facts.WholeRun(
         expected_hit_rate=of_one if expected is None or routed is None else routed.stay_hit_rate,
         counted_hit_rate=None if counted is None else counted.hit_rate,
+        hit_notes=tuple(summary.cache.notes),
         slo=slo,
     )
 

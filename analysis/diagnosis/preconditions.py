@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from inferload.results.verdict.evidence import has_idle_workers
-from inferload.servers.bottleneck.evidence import WindowEvidence, mean_of, option_of
+from inferload.servers.bottleneck.evidence import WindowEvidence, mean_of, option_of, quantity
 from inferload.servers.bottleneck.finding import HIGH_KV_USAGE
 from inferload.servers.bottleneck.queue_rules import head_exceeds_free, preemption
 
@@ -43,11 +43,7 @@ def _option(evidence: WindowEvidence, option: str, label: str = "") -> str | Non
 
 
 def _value(evidence: WindowEvidence, option: str, label: str = "") -> float | None:
-    text = _option(evidence, option, label)
-    try:
-        return None if text is None else float(text)
-    except ValueError:
-        return None
+    return quantity(_option(evidence, option, label))
 
 
 def _fixed_size(evidence: WindowEvidence) -> bool:

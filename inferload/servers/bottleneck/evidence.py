@@ -3,8 +3,10 @@
 Means and shares of gauges are over the scrapes of the window; counts and rates are between its first and last scrape.
 """
 
+import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from itertools import pairwise
 from typing import Any
 
 import msgspec
@@ -180,6 +182,7 @@ class WholeRun(Struct, frozen=True):
     slo: Mapping[str, float] = field(default_factory=dict)
     troubled: bool = False  # turns failed, or the server stopped answering or restarted
     rates: str | None = None  # rates of an open loop without growth, as text
+    hit_notes: tuple[str, ...] = ()  # why the hit rates are approximate
     missed: tuple[str, ...] = ()  # latency limits that the run missed: gates, SLO
     turns: int | None = None  # that ended well
 
@@ -244,23 +247,35 @@ def max_num_seqs(deployed: Deployment) -> int | None:
         configured = msgspec.convert(deployed.config, _Config).server.scheduler_config.max_num_seqs
         if configured is not None:
             return configured
-    value = option_of(deployed.command or (), "--max-num-seqs")
-    return int(value) if value is not None and value.isdecimal() else None
+    value = quantity(option_of(deployed.command or (), "--max-num-seqs"))
+    return None if value is None else int(value)
 
 
 def stream_interval(deployed: Deployment) -> int | None:
-    """Return the configured tokens per event (vLLM's default: 1); None if the command line of the server is unknown."""
-    if deployed.command is None:
+    """Return the configured tokens per event (vLLM's default: 1); None if the options of the server are not known."""
+    if deployed.command is None or option_of(deployed.command, "--config") is not None:
         return None
-    value = option_of(deployed.command, "--stream-interval") or "1"
-    return int(value) if value.isdecimal() else None
+    value = quantity(option_of(deployed.command, "--stream-interval") or "1")
+    return None if value is None else int(value)
 
 
 def option_of(command: Sequence[str], option: str) -> str | None:
-    """Return the value of an option, empty for one without a value; None if absent."""
-    for index, word in enumerate(command):
+    """Return the last value of an option, empty for one without a value; None if absent. vLLM also reads `_` in names as `-`."""
+    found = None
+    for word, following in pairwise((*command, "--")):
         name, sign, value = word.partition("=")
-        if name == option:
-            following = command[index + 1] if index + 1 < len(command) else ""
-            return value if sign else "" if following.startswith("--") else following
+        if _SHORT.get(name, name.replace("_", "-")) == option:
+            found = value if sign else "" if re.match("--?[a-zA-Z]|--$", following) else following
+    return found
+
+
+def quantity(text: str | None) -> float | None:
+    """Return the number of an option, such as 8192, 0.9, 8k (8,000) or 8K (8,192); None for other text."""
+    number, unit = (text[:-1], _UNITS[text[-1]]) if text and text[-1] in _UNITS else (text, 1)
+    with suppress(TypeError, ValueError):
+        return float(number) * unit  # type: ignore[arg-type]
     return None
+
+
+_SHORT = {"-q": "--quantization", "-dt": "--dtype", "-tp": "--tensor-parallel-size"}
+_UNITS = {"k": 1000, "K": 1024, "m": 1000**2, "M": 1024**2}

@@ -175,10 +175,9 @@ def _cache_miss(evidence: WindowEvidence) -> Finding | None:
     expected, counted = evidence.run.expected_hit_rate, evidence.run.counted_hit_rate
     if expected is None or counted is None or expected - counted <= 0.10:
         return None
-    hits = f"{percent(counted)} of the prompt tokens were prefix-cache hits"
-    return Finding(
-        "cache-miss-bound", 2.8, (f"{hits}; an unlimited cache would have had {percent(expected)}",), probable=True
-    )
+    hits = f"{percent(counted)} of the prompt tokens were prefix-cache hits; an unlimited cache would have had {percent(expected)}"
+    notes = (f"these rates are approximate: {note}" for note in evidence.run.hit_notes)
+    return Finding("cache-miss-bound", 2.8, (hits, *notes), probable=True)
 
 
 def _speculation(evidence: WindowEvidence) -> Finding | None:

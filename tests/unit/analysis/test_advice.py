@@ -12,7 +12,7 @@ from inferload.analysis.diagnosis.diagnose import advice
 from inferload.analysis.diagnosis.server_diagnosis import Diagnosis
 from window_evidence import changed, window_evidence
 
-from inferload.servers.bottleneck.evidence import KvBlocks, Scrapes, WindowEvidence, option_of
+from inferload.servers.bottleneck.evidence import KvBlocks, Scrapes, WindowEvidence
 from inferload.servers.bottleneck.finding import HIGH_KV_USAGE
 from inferload.servers.bottleneck.rules import judge
 
@@ -24,6 +24,7 @@ COMMANDS = (
     ("vllm", "serve", "m", "--gpu-memory-utilization", "0.97", "--quantization", "awq", "--stream-interval", "4"),
     ("vllm", "serve", "m", "--enforce-eager", "--max-num-batched-tokens", "2048", "--no-enable-prefix-caching"),
     ("vllm", "serve", "m", "--max-num-batched-tokens=16384", "--enable-log-requests"),
+    ("vllm", "serve", "m", "--max_num_batched_tokens", "16k", "-q", "awq"),
 )
 CONFIGS: tuple[dict[str, str], ...] = (
     {},
@@ -116,7 +117,10 @@ def test_no_advice_is_given_against_the_evidence(evidence: WindowEvidence, code:
         ("without --enable-log-requests", "--enable-log-requests"),
     ):
         assert text not in texts or evidence.setup.command is None or option in command
-    assert not any("--quantization" in text for text in texts) or option_of(command, "--quantization") is None
+    assert not any("--quantization" in text for text in texts) or not {"--quantization", "-q"} & {*command}
+    assert "--max-num-batched-tokens 8192 or more" not in texts or not {"16k", "--max-num-batched-tokens=16384"} & {
+        *command
+    }
 
 
 @given(evidences())

@@ -277,6 +277,8 @@ def test_without_evidence_there_is_no_cause() -> None:
         (None, None),
         ({"argv": ["vllm", "serve", "m", "--max-num-seqs", "8"]}, 8),
         ({"argv": ["vllm", "--max-num-seqs=16"]}, 16),
+        ({"argv": ["vllm", "--max_num_seqs", "16", "--max-num-seqs", "1k"]}, 1000),
+        ({"argv": ["vllm", "--max-num-seqs", "$N"]}, None),
         ({"argv": ["vllm"], "config": {"server": {"scheduler_config": {"max_num_seqs": 24}}}}, 24),
     ],
 )
@@ -286,7 +288,13 @@ def test_max_num_seqs_is_read_from_the_variant(variant: dict[str, Any] | None, c
 
 @pytest.mark.parametrize(
     ("argv", "interval"),
-    [(None, None), (["vllm"], 1), (["x", "--stream-interval", "5"], 5), (["x", "--stream-interval=4"], 4)],
+    [
+        (None, None),
+        (["vllm"], 1),
+        (["x", "--stream-interval", "5"], 5),
+        (["x", "--stream_interval=4"], 4),
+        (["x", "--config", "x.yaml"], None),
+    ],
 )
 def test_the_stream_interval_is_read_from_the_variant(argv: list[str] | None, interval: int | None) -> None:
     assert stream_interval(Deployment(argv=argv)) == interval
@@ -382,11 +390,15 @@ def with_series(run: RunFrames, name: str, label: str, values: dict[str, Floats]
 
 def test_fewer_hits_than_an_unlimited_cache_would_have_are_a_finding(tmp_path: Path) -> None:
     tokens = dict.fromkeys(("turns", "input_tokens", "cacheable_tokens", "cached_tokens"), 0)
-    cache = {"expected": tokens | {"hit_rate": 0.8}, "counted": {"queries": 4, "hits": 1, "hit_rate": 0.25}}
+    cache = {
+        "expected": tokens | {"hit_rate": 0.8, "notes": ["a server has 2 engines"]},
+        "counted": {"queries": 4, "hits": 1, "hit_rate": 0.25},
+    }
     (server,) = diagnosed(run_with(tmp_path / "run", cache=cache)).servers
     (finding,) = [finding for finding in server.whole.findings if finding.code == "cache-miss-bound"]
     assert finding.sentences == (
         "25 % of the prompt tokens were prefix-cache hits; an unlimited cache would have had 80 %",
+        "these rates are approximate: a server has 2 engines",
     )
     unknown = diagnosed(run_with(tmp_path / "unknown", cache=cache | {"expected": None})).servers[0]
     assert "cache-miss-bound" not in {finding.code for finding in unknown.whole.findings}
