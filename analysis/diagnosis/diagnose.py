@@ -5,10 +5,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from inferload.base.numbers import number, plural, time_of_day
+from inferload.base.numbers import number, percent, plural, time_of_day
 from inferload.figures.page_kinds import KINDS
 from inferload.figures.server_figures import page_block
-from inferload.servers.bottleneck.finding import Finding
+from inferload.servers.bottleneck.finding import QUEUED_SHARE, Finding
 from inferload.servers.bottleneck.history import WINDOW_S
 from inferload.servers.bottleneck.peers import OUTLIER
 from inferload.servers.bottleneck.rules import BETWEEN, KEPT_UP, LEAST_TURNS, RULES
@@ -104,6 +104,9 @@ def sentences(diagnosis: Diagnosis) -> list[str]:
         turns, why = evidence.run.turns, "no rule holds"
         if not evidence.waiting_known:
             why = "the server does not publish the number of waiting requests"
+        elif evidence.queued:
+            queue_ms, waited = number(evidence.served.queue_ms), percent(evidence.waiting_share, limit=QUEUED_SHARE)
+            why = f"mean queue time is {queue_ms} ms, but requests waited in {waited} of the scrapes: scrape more often"
         elif turns is not None and turns < LEAST_TURNS:
             why = f"{plural(turns, 'turn')} ended well, and a statement needs {LEAST_TURNS}"
         return [f"No {'other ' if evidence.run.troubled else ''}cause found: {why}."]

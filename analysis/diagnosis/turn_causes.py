@@ -68,12 +68,16 @@ _MOST_OVER, _LEAST_EXACT = 0.03, 0.8  # of this time, and of that with more turn
 
 
 class AtOnce(NamedTuple):
-    """Requests that a server answers at once while others wait, mean turns in flight then, lowest TTFT, mean TTFT of others."""
+    """Requests that a server answers at once while others wait, mean turns in flight then, lowest TTFT, mean TTFT of others.
+
+    `streamed`: part of the time in which a turn is served that is from its first output to its last one.
+    """
 
     served: int
     in_flight: float
     alone_s: float
     others_s: float
+    streamed: float
 
 
 def served_at_once(sent_s: Floats, first_s: Floats, last_s: Floats, closed_s: Floats) -> AtOnce | None:
@@ -100,7 +104,8 @@ def served_at_once(sent_s: Floats, first_s: Floats, last_s: Floats, closed_s: Fl
         return None
     if more[now == served].sum() < _LEAST_EXACT * more.sum():
         return None
-    return AtOnce(served, float(np.average(in_flight, weights=more)), alone_s, float(ttft_s[crowded].mean()))
+    streamed = float(1 - np.count_nonzero(ok) * alone_s / (end_s - begin_s).sum())
+    return AtOnce(served, float(np.average(in_flight, weights=more)), alone_s, float(ttft_s[crowded].mean()), streamed)
 
 
 def begun_not_ended(at_s: Floats, begin_s: Floats, end_s: Floats) -> Floats:

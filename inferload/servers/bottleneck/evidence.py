@@ -216,8 +216,10 @@ class WindowEvidence(Struct, frozen=True):
         """True if requests wait at many scrapes, or, by the server's own times, for a large part of the time of a request."""
         served, waiting = self.served, mean_of(self.scrapes.capacity) or 0.0
         times_ms = np.array([served.queue_ms, served.prefill_ms, served.decode_ms], dtype=np.float64)
-        # Of requests that waited before the window, the scrapes show less (Little's law).
-        in_window = 1000 * waiting * self.length_s >= 0.5 * times_ms[0] * (served.finished or np.inf)
+        finished, at_begin = served.finished or 0, (self.scrapes.running + self.scrapes.capacity)[:1].sum()
+        # Of requests that waited before the window, the scrapes show less (Little's law), if some were in flight at its begin.
+        shown = 1000 * waiting * self.length_s >= 0.5 * times_ms[0] * finished
+        in_window = finished > 0 and (shown or at_begin <= 0.2 * finished)
         long = in_window and times_ms[0] >= LEAST_QUEUE_MS and times_ms[0] >= QUEUED_SHARE * times_ms.sum()
         return self.waiting_share >= QUEUED_SHARE or bool(long)
 
