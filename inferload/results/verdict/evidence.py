@@ -19,11 +19,11 @@ _SESSIONS_APART = 3  # sessions at the two ends of a window may be counted in ei
 
 
 class ScrapeGap(Struct, frozen=True):
-    """Longest time without a scrape of a server in a window, and the longest allowed time."""
+    """Longest time without a scrape of a server in a window, and the longest allowed time; of a server that never answered, 0."""
 
-    target: str
-    gap_s: float
-    limit_s: float
+    target: str = ""
+    gap_s: float = 0.0
+    limit_s: float = 1.0
 
 
 class Between(Struct, frozen=True, kw_only=True):
@@ -50,7 +50,7 @@ class RunFacts(Struct, frozen=True, kw_only=True):
     report_gaps: int | None = None  # missing reports of workers
     clock_uncertainty_ms: float | None = None  # of the worst worker's offset
     server_restarts: int | None = None
-    scrape_gap: ScrapeGap | None = None  # of the worst server; servers that never answered excluded
+    scrape_gap: ScrapeGap = ScrapeGap()  # of the worst server; servers that never answered excluded
     warm_cache_share: float | None = None  # of prompt tokens of first turns: cached, and not by this run
     server_itl_ms: float | None = None  # mean of all servers, by request
     server_in_flight_mean: float | None = None  # running + waiting of all targets, over the measure window
@@ -101,6 +101,11 @@ class Evidence(RunFacts, frozen=True):
     edge_tokens: int = 0  # greatest possible difference of these tokens and those that streamed in the window
     turns_per_s: float | None = None  # that ended well in the window
 
+    @property
+    def sessions_due(self) -> int:
+        """Sessions that the client should have started inside the window."""
+        return self.sessions_planned - self.sessions_dropped - self.sessions_postponed
+
 
 _IDLE_SHARE = 0.5
 
@@ -127,19 +132,6 @@ def _gap_ms(e: Evidence) -> float | None:
 def held_stream(e: Evidence) -> float | None:
     """Output events per arrival, without those that a late client can have joined."""
     return joined_on_the_way(e.events_per_arrival, e.delay_p99_ms, _gap_ms(e))
-
-
-def held_stream_text(e: Evidence) -> str:
-    """Finding of `held_stream`."""
-    return (
-        f"the stream arrived in bursts of {number(e.events_per_arrival)} events, with a mean gap of {number(e.itl_ms)} ms: a "
-        "proxy, a gateway or the server holds it, or each token of a draft is an event"
-    )
-
-
-def client_delay_text(e: Evidence) -> str:
-    """Finding of `client_delay`."""
-    return f"the client added at least {number(e.delay_p99_ms)} ms to 1 % of the gaps, whose median is {number(e.itl_ms)} ms"
 
 
 def dropped_share(e: Evidence) -> float | None:
@@ -171,28 +163,12 @@ def at_limit_text(e: Evidence) -> str:
     return f"{' and '.join(effects) or 'no turn waited'} because max_in_flight was reached"
 
 
-def scrape_gap_text(e: Evidence) -> str:
-    """Finding of the gap between scrapes."""
-    gap = e.scrape_gap
-    return "" if gap is None else f"the metrics page of {gap.target} was not scraped for {number(gap.gap_s)} s"
-
-
 def late_share(e: Evidence) -> float | None:
     """Share of planned sessions that were neither dropped, nor postponed by max_in_flight, nor started inside the window."""
     if e.sessions_begun is None or not e.sessions_planned:
         return None
-    missing = _due(e) - e.sessions_begun
+    missing = e.sessions_due - e.sessions_begun
     return missing / e.sessions_planned if missing >= _SESSIONS_APART else 0.0
-
-
-def _due(e: Evidence) -> int:
-    """Sessions that the client should have started inside the window."""
-    return e.sessions_planned - e.sessions_dropped - e.sessions_postponed
-
-
-def late_text(e: Evidence) -> str:
-    """Finding of `late_share`."""
-    return f"only {e.sessions_begun} of {_due(e)} sessions that were due in this phase started in it"
 
 
 def unfinished_share(e: Evidence) -> float | None:

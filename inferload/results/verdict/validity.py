@@ -128,7 +128,7 @@ says of the server (such as *kept-up*) is no statement on the client.
 def document() -> str:
     """Return the text of docs/reference/validity.md."""
     rows = [
-        f"| `{rule.code}` | {rule.unit} | {_limit(rule, rule.suspect)} | {_limit(rule, rule.invalid)} "
+        f"| `{rule.code}` | {rule.unit} | {' | '.join(_limit(rule, limit) for limit in rule.limits)} "
         f"| {'-' if rule.at_end else 'yes'} | {rule.means} "
         f"| {rule.remedy}{f'; if {rule.if_idle}' if rule.if_idle else ''} |\n"
         for rule in RULES

@@ -213,8 +213,8 @@ def test_each_reason_at_its_limit(
 def test_every_rule_is_tested_at_each_of_its_levels() -> None:
     for rule in RULES:
         edges = [edge for edge in EDGES if edge[0] == rule.code]
-        assert any(edge[2] for edge in edges) == (rule.suspect is not None), rule.code
-        assert any(edge[3] for edge in edges) == (rule.invalid is not None), rule.code
+        of_level = tuple(any(edge[level] for edge in edges) for level in (2, 3))
+        assert of_level == tuple(limit is not None for limit in rule.limits), rule.code
 
 
 def test_unknown_evidence_gives_no_reason() -> None:
