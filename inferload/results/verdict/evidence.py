@@ -234,22 +234,6 @@ def overload_share(e: Evidence) -> float | None:
     return e.growth.share if e.growth.grew else 0.0
 
 
-def overload_text(e: Evidence) -> str:
-    """Finding of `overload_share`: rates of turns offered and ended, and the growth."""
-    grew = e.growth
-    assert grew is not None
-    step = "" if grew.step is None else f" in step {grew.step}"
-    failed = f" ({number(grew.failed_per_s)}/s of them failed)" if grew.failed_per_s else ""
-    rates = (
-        f"{number(grew.offered_per_s)} turns/s offered{step}, {number(grew.ended_per_s)}/s ended{failed} "
-        f"in {number(grew.lasts_s)} s; "
-        f"the number in flight grew by {number(grew.growth_per_s)}/s (95 %: {number(grew.low_per_s)} to {number(grew.high_per_s)})"
-    )
-    if grew.state == "unsettled":
-        return f"overloaded, or not settled yet: {rates}; the window is too short for the duration of a turn"
-    return f"overloaded: {rates}; latencies depend on the duration of the run"
-
-
 def stamped_share(e: Evidence) -> float | None:
     """Share of reads with a kernel timestamp; None if the system provides none."""
     return None if e.stamps == "user" else e.stamped_share

@@ -8,7 +8,7 @@ from msgspec import Struct
 from inferload.base.numbers import number, percent
 from inferload.figures.client_figures import LATE_CLIENT, LEAST_DELAY_MS
 from inferload.figures.rate_figures import HELD_EVENTS
-from inferload.results.documents.figures_document import LEAST_SHARE
+from inferload.results.documents.figures_document import LEAST_SHARE, Growth
 from inferload.results.verdict import evidence
 from inferload.turns.record import PHASES, Phase
 
@@ -54,6 +54,12 @@ class Rule(Struct, frozen=True):
         return None
 
 
+def _overloaded(grew: Growth) -> str:
+    if grew.state == "unsettled":
+        return f"overloaded, or not settled yet: {grew.text}; the window is too short for the duration of a turn"
+    return f"overloaded: {grew.text}; latencies depend on the duration of the run"
+
+
 _OTHERS = "no worker used half a core: stop other processes on the machine, or use one without the server"
 
 RULES: tuple[Rule, ...] = (
@@ -75,7 +81,7 @@ RULES: tuple[Rule, ...] = (
         evidence.overload_share,
         (LEAST_SHARE, None),
         "of the offered turns: growth of the number in flight",
-        evidence.overload_text,
+        lambda e: "" if e.growth is None else _overloaded(e.growth),
         "fewer turns ended than arrived: rates are the capacity of the server, but latencies grow for as long as the load lasts. "
         "Evaluated in an open loop of constant rate",
         "lower the rate, or find the capacity with `inferload search`; if turns are long, use a longer warm-up and measure phase",
