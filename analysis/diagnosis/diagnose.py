@@ -104,7 +104,7 @@ def sentences(diagnosis: Diagnosis) -> list[str]:
         turns, why = evidence.run.turns, "no rule holds"
         if not evidence.waiting_known:
             why = "the server does not publish the number of waiting requests"
-        elif evidence.queued:
+        elif evidence.queued and evidence.waiting_share < QUEUED_SHARE:
             queue_ms, waited = number(evidence.served.queue_ms), percent(evidence.waiting_share, limit=QUEUED_SHARE)
             why = f"mean queue time is {queue_ms} ms, but requests waited in {waited} of the scrapes: scrape more often"
         elif turns is not None and turns < LEAST_TURNS:
