@@ -162,12 +162,8 @@ def _rows(diagnosis: Diagnosis) -> tuple[tuple[str, str, str, str], ...]:
 
 
 def _capitalised(sentences: Sequence[str]) -> list[str]:
-    return [f"{_capital(sentence)}." for sentence in sentences]
-
-
-def _capital(sentence: str) -> str:
-    """Return a sentence with a capital, unless it begins with an address."""
-    return sentence if sentence.startswith("http") else sentence[:1].upper() + sentence[1:]
+    """Return sentences with a capital, unless they begin with an address."""
+    return [f"{each if each.startswith('http') else each[:1].upper() + each[1:]}." for each in sentences]
 
 
 def advice(diagnosis: Diagnosis) -> tuple[Advice, ...]:

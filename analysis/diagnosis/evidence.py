@@ -111,7 +111,11 @@ def _client_side(summary: Summary | None, view: ClientView, events: Events, ttft
         events_per_arrival=summary.rates.get(EVENTS_PER_ARRIVAL.key),
         client_delay_p99_ms=summary.client.samples(DELAY).certain("p99"),
         client_cpu_share=summary.client.number(CPU_SHARE),
-        client_reasons=_client_reasons(summary),
+        client_reasons=tuple(  # they exist even if the summary lacks the percentile
+            facts.ClientReason(reason.code, reason.level, reason.text)
+            for reason in summary.verdict.deciding
+            if reason.code in ("client_delay", "client_lag")
+        ),
         tokens_per_event=summary.tokens_per_event.mean,
     )
 
@@ -127,15 +131,6 @@ def _whole_run(summary: Summary | None, slo: Mapping[str, float]) -> facts.Whole
         counted_hit_rate=None if counted is None else counted.hit_rate,
         hit_notes=tuple(summary.cache.notes),
         slo=slo,
-    )
-
-
-def _client_reasons(summary: Summary) -> tuple[facts.ClientReason, ...]:
-    """Return the verdict's reasons on client delay and lag, which exist even if the summary lacks the percentile."""
-    return tuple(
-        facts.ClientReason(reason.code, reason.level, reason.text)
-        for reason in summary.verdict.deciding
-        if reason.code in ("client_delay", "client_lag")
     )
 
 
@@ -226,9 +221,8 @@ def as_document(evidence: facts.WindowEvidence) -> dict[str, Any]:
     document = {"start_s": evidence.start_s, "end_s": evidence.end_s, "target": evidence.target}
     for part in (evidence.setup, evidence.served, evidence.client, evidence.itl, evidence.run):
         document |= structs.asdict(part)
-    return dict(json.loads(json.dumps(document | {"waiting_share": evidence.waiting_share}, default=_plain)))
-
-
-def _plain(value: object) -> object:
-    """Return a value that JSON has no type for as one that it has."""
-    return structs.asdict(value) if isinstance(value, Struct) else str(value)
+    document |= {"waiting_share": evidence.waiting_share}
+    text = json.dumps(
+        document, default=lambda value: structs.asdict(value) if isinstance(value, Struct) else str(value)
+    )
+    return dict(json.loads(text))

@@ -257,12 +257,14 @@ def run_findings(run: RunFrames, servers: Sequence[WindowEvidence], load: Measur
         findings += [Finding("restarted", 800.0, tuple(restarts))] if restarts else []
     disturbed = bool(gone_servers or restarts or _stopped(run) or any(mark.kind == "worker_lost" for mark in run.marks))
     findings += group_findings(run, servers)
-    findings += [_overload(run, disturbed), _not_judged(run), _saturated(run, servers, load)]
+    not_judged = None if run.summary is None else run.summary.overload_not_judged
+    findings += [_overload(run, disturbed), Finding("overload-not-judged", 0.05, (not_judged,)) if not_judged else None]
+    findings.append(_saturated(run, servers, load))
     serial = [] if run.inference_servers else _serial(run)
     findings += serial
-    enough = only_refused(results) and results.turns.ok >= LEAST_TURNS
-    if enough and not servers and not gone_servers and not restarts and not serial:
-        findings.append(_kept_up(run))
+    enough, rates = only_refused(results) and results.turns.ok >= LEAST_TURNS, kept_up_rates(run)
+    if rates is not None and enough and not servers and not gone_servers and not restarts and not serial:
+        findings.append(Finding("kept-up", 0.1, (rates, "no server metrics: headroom is not known")))
     return tuple(finding for finding in findings if finding is not None)
 
 
@@ -365,11 +367,6 @@ def _overload(run: RunFrames, disturbed: bool) -> Finding | None:
     return Finding("overload", 500.0, tuple(sentences), figures=grew.rates)
 
 
-def _not_judged(run: RunFrames) -> Finding | None:
-    reason = None if run.summary is None else run.summary.overload_not_judged
-    return Finding("overload-not-judged", 0.05, (reason,)) if reason else None
-
-
 def _saturated(run: RunFrames, servers: Sequence[WindowEvidence], load: MeasuredLoad) -> Finding | None:
     queued = [each for each in servers if each.waiting_share >= QUEUED_SHARE and paused(each) is None]
     if arrivals_of(run.manifest).get("kind") != "closed" or not queued:
@@ -400,11 +397,6 @@ def _limit(
         f"throughput at {limit.load} ({number(limit.turns_per_s)} turns/s{tokens}, from {limit.start_s} to {limit.end_s} s) is the "
         "limit of the server; latency is set by the number of users",
     )
-
-
-def _kept_up(run: RunFrames) -> Finding | None:
-    rates = kept_up_rates(run)
-    return None if rates is None else Finding("kept-up", 0.1, (rates, "no server metrics: headroom is not known"))
 
 
 def kept_up_rates(run: RunFrames) -> str | None:

@@ -410,7 +410,12 @@ def tables(reconciled: Reconciled) -> tuple[Table, ...]:
         (band.label, band.turns, band.total_ms, *(band.means[name] for name in PARTS))
         for band in bands(reconciled.parts)
     ]
-    checks = [(Head(check.check, _term(check.check)), check.outcome, check.text) for check in reconciled.checks]
+    of_one = [check.check.removesuffix(TOGETHER).partition(" at http")[0] for check in reconciled.checks]
+    terms = ["output tokens, both" if name == "output tokens" else name for name in of_one]
+    checks = [
+        (Head(check.check, term), check.outcome, check.text)
+        for check, term in zip(reconciled.checks, terms, strict=True)
+    ]
     sent = [
         (books.target, books.before_load, books.turns, books.unsent, books.retried, books.total)
         for books in reconciled.requests
@@ -421,12 +426,6 @@ def tables(reconciled: Reconciled) -> tuple[Table, ...]:
         Table("sent-requests", "Requests by server", SENT_COLUMNS, sent, SENT_NOTE),
     )
     return tuple(table for table in all_of_them if table.rows)
-
-
-def _term(check: str) -> str:
-    """Return the term of a check, which may be of one of several servers."""
-    name = check.removesuffix(TOGETHER).partition(" at http")[0]
-    return "output tokens, both" if name == "output tokens" else name
 
 
 def json_text(reconciled: Reconciled) -> str:

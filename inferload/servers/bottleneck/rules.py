@@ -149,7 +149,10 @@ def _decode(evidence: WindowEvidence) -> Finding | None:
     itl, limit = served.server_itl_ms, slo.get(TPOT.key) or slo.get(ITL.key)
     over = itl is not None and limit is not None and itl > limit
     rise = _rise(evidence.itl)
-    if not (over or rise or _slower(itl, evidence.itl)):
+    alone_ms, ratio = evidence.itl.itl_alone_ms, evidence.itl.load_ratio
+    # At the same load, an ITL above its lowest value is not the effect of the load.
+    slower = None not in (itl, alone_ms, ratio) and (ratio or 0.0) > 1.3 and (itl or 0.0) > 1.3 * (alone_ms or 0.0)
+    if not (over or rise or slower):
         return None
     sentences = [f"few requests waited; decode is {percent(decode / whole)} of the request time"]
     if itl is not None:
@@ -163,12 +166,6 @@ def _rise(itl: ItlByLoad) -> list[str]:
         return []
     few, many = map(number, itl.itl_by_running)
     return [f"ITL rises with the number of running requests: {few} to {many} ms"]
-
-
-def _slower(itl_ms: float | None, by_load: ItlByLoad) -> bool:
-    """Return True if ITL is above its lowest value at a higher load; at the same load, this is not the effect of the load."""
-    alone_ms, ratio = by_load.itl_alone_ms, by_load.load_ratio
-    return itl_ms is not None and alone_ms is not None and ratio is not None and ratio > 1.3 and itl_ms > 1.3 * alone_ms
 
 
 def _cache_miss(evidence: WindowEvidence) -> Finding | None:
