@@ -207,15 +207,34 @@ def _brief(diagnosis: Diagnosis) -> str:
     return f"{primary.named}{when}: {primary.figures or primary.sentences[0]}{sample}"
 
 
+# Fields in diagnosis.json.
+_FINDING = ("code", "weight", "probable", "sentences")
+_ADVICE = ("do", "why", "effects")
+_SPAN, _CAUSE = ("code", "start_s", "end_s", "load_at_start", "load"), ("probable", "sentences")
+
+
+def _only(entry: object, *names: str) -> dict[str, Any]:
+    """Return some fields of an entry; empty for None."""
+    return {} if entry is None else {name: getattr(entry, name) for name in names}
+
+
+def _row_text(row: Sequence[str]) -> str:
+    return "  ".join(filter(None, row))
+
+
 def document(diagnoses: Diagnoses) -> dict[str, Any]:
     """Return the content of diagnosis.json. `brief`: one line; `lines`: all sentences; both are printed at the end of a run."""
     return {
         "format": 1,
         "brief": brief(diagnoses),
-        "lines": [line for cause in causes(diagnoses) for line in _lines(cause)],
+        "lines": [
+            line
+            for cause in causes(diagnoses)
+            for line in (cause.target, *(f"  {each}" for each in (*cause.sentences, *map(_row_text, cause.history))))
+        ],
         "run": {
-            "findings": [_finding(finding) for finding in diagnoses.run],
-            "advice": [_advice(entry) for entry in run_advice(diagnoses.run)],
+            "findings": [_only(finding, *_FINDING) for finding in diagnoses.run],
+            "advice": [_only(entry, *_ADVICE) for entry in run_advice(diagnoses.run)],
         },
         "left_out": dict(diagnoses.left_out),
         "servers": [
@@ -224,44 +243,17 @@ def document(diagnoses: Diagnoses) -> dict[str, Any]:
                 "primary": None if server.primary is None else server.primary.code,
                 "probable": None if server.primary is None else server.primary.probable,
                 "short_windows": server.short,
-                "findings": [_finding(finding) for finding in server.whole.findings],
-                "advice": [_advice(entry) for entry in advice(server)],
+                "findings": [_only(finding, *_FINDING) for finding in server.whole.findings],
+                "advice": [_only(entry, *_ADVICE) for entry in advice(server)],
                 "client_figures_from": server.sample,
                 "evidence": as_document(server.whole.evidence),
-                "history": [_span(span) for span in server.history],
+                "history": [
+                    _only(span, *_SPAN) | ({"probable": None, "sentences": []} | _only(span.finding, *_CAUSE))
+                    for span in server.history
+                ],
             }
             for server in diagnoses.servers
         ],
-    }
-
-
-def _lines(cause: Cause) -> list[str]:
-    rows = ("  ".join(filter(None, row)) for row in cause.history)
-    return [cause.target, *(f"  {line}" for line in (*cause.sentences, *rows))]
-
-
-def _advice(entry: Advice) -> dict[str, str]:
-    return {"do": entry.do, "why": entry.why, "effects": entry.effects}
-
-
-def _span(span: CauseSpan) -> dict[str, Any]:
-    return {
-        "code": span.code,
-        "probable": None if span.finding is None else span.finding.probable,
-        "start_s": span.start_s,
-        "end_s": span.end_s,
-        "load_at_start": span.load_at_start,
-        "load": span.load,
-        "sentences": [] if span.finding is None else list(span.finding.sentences),
-    }
-
-
-def _finding(finding: Finding) -> dict[str, Any]:
-    return {
-        "code": finding.code,
-        "weight": finding.weight,
-        "probable": finding.probable,
-        "sentences": list(finding.sentences),
     }
 
 
