@@ -127,13 +127,6 @@ def test_delay_and_load_of_the_client_are_those_of_its_rule(client: ClientFigure
     )
 
 
-def test_a_client_delay_above_the_itl_is_the_primary_cause() -> None:
-    queued = QUEUED | {names.KV_CACHE_USAGE: 0.3}
-    for delay_ms, code in ((9.0, "queue-bound"), (11.0, "client-bound")):
-        client = ClientFigures(gap_ms=10.0, delay_p99_ms=delay_ms)
-        assert state_after(queued, client, max_num_seqs=5)["code"] == code
-
-
 @pytest.mark.parametrize(
     ("gauges", "client"),
     [
@@ -160,6 +153,7 @@ def test_a_server_keeps_up_only_without_failures_gaps_and_restarts_in_the_window
     silent = later.count(None)
     assert WINDOW_S - 1 <= silent <= WINDOW_S
     assert later == [None] * silent + ["kept-up"] * (2 * WINDOW_S - silent)
+    assert codes(IDLE, CALM, 1) == ["kept-up"]  # a page without the counter is no restart
 
 
 @pytest.mark.parametrize(
@@ -198,11 +192,3 @@ def test_the_engines_of_a_page_are_judged_each() -> None:
     values = ((names.RUNNING, (8, 0)), (names.WAITING, (9, 0)), (names.KV_CACHE_USAGE, (0.3, 0)))
     page = "".join(f'{name}{{engine="0"}} {first}\n{name}{{engine="1"}} {second}\n' for name, (first, second) in values)
     assert state_after(readings(parse(page)), max_num_seqs=8)["code"] == "engines-unbalanced"
-
-
-def test_a_page_without_finished_requests_is_no_restart() -> None:
-    diagnosis = LiveDiagnosis()
-    for second in range(WINDOW_S):
-        counters = {names.FINISHED: 9} if second % 2 else {}
-        diagnosis.add(float(second), IDLE | counters, CALM)
-    assert (diagnosis.state() or {}).get("code") == "kept-up"
