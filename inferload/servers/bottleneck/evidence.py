@@ -9,7 +9,6 @@ from contextlib import suppress
 from itertools import pairwise
 from typing import Any
 
-import msgspec
 import numpy as np
 import numpy.typing as npt
 from msgspec import Struct, field
@@ -229,26 +228,13 @@ class WindowEvidence(Struct, frozen=True):
         return not np.isnan(self.scrapes.capacity).all()
 
 
-class _Scheduler(msgspec.Struct):
-    max_num_seqs: int | None = None
-
-
-class _Server(msgspec.Struct):
-    scheduler_config: _Scheduler = msgspec.field(default_factory=_Scheduler)
-
-
-class _Config(msgspec.Struct):
-    """What is read of the configuration that a server reports."""
-
-    server: _Server = msgspec.field(default_factory=_Server)
-
-
 def max_num_seqs(deployed: Deployment) -> int | None:
-    """Return max_num_seqs of the deployed server; None if unknown."""
-    with suppress(msgspec.ValidationError):  # the server reports no configuration, or one of another form
-        configured = msgspec.convert(deployed.config, _Config).server.scheduler_config.max_num_seqs
-        if configured is not None:
-            return configured
+    """Return max_num_seqs of the deployed server, by the configuration that it reports or its command line; None if unknown."""
+    configured: Any = deployed.config
+    for key in ("server", "scheduler_config", "max_num_seqs"):
+        configured = configured.get(key) if isinstance(configured, Mapping) else None
+    if isinstance(configured, int):
+        return configured
     value = quantity(option_of(deployed.command or (), "--max-num-seqs"))
     return None if value is None else int(value)
 
