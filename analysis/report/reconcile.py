@@ -48,7 +48,6 @@ SENT_NOTE = (
     "connection before it has read the request counts fewer."
 )
 
-NOT_PUBLISHED = "not published by the server"
 AGAIN, FAILED, QUERIES = "sent again", "failed", "queries"
 TOGETHER = " of all servers"  # behind one address
 
@@ -154,7 +153,7 @@ def reconcile(frames: RunFrames) -> Reconciled:
     for span in spans:
         where = "" if len(frames.servers) == 1 else f" at {span.target}" if span.target else TOGETHER
         page = frames.servers[span.target].page if span.target else None
-        checks += [replace(_with_reason(check, page), check=check.check + where) for check in _count_checks(span)]
+        checks += [replace(check, check=check.check + where) for check in _count_checks(span, page)]
     checks += _behind(frames)
     per_turn = len(table) > 0 and bool(divided(table).all())
     sample = None if frames.sample is None else str(frames.sample)
@@ -199,16 +198,16 @@ def _times_check(table: Frame, remedy: str) -> CounterCheck:
     return CounterCheck("parts of a turn", "adds up", text)
 
 
-def _count_checks(span: IdleSpan) -> list[CounterCheck]:
-    counts = {"requests": span.requests, "prompt tokens": span.input_tokens, "output tokens": span.output_tokens}
-    shown = list(counts.items())[: 2 if span.texts else 3]
-    return [CounterCheck(name, *_compared(counted, span)) for name, counted in shown]
+def _count_checks(span: IdleSpan, page: PageKind | None) -> list[CounterCheck]:
+    counts = (span.requests, span.input_tokens, span.output_tokens)
+    rows = zip(_ROWS.items(), counts[: 2 if span.texts else 3], strict=False)
+    return [CounterCheck(name, *_compared(counted, span, row.unknown_on(page))) for (name, row), counted in rows]
 
 
-def _compared(counted: Counted, span: IdleSpan) -> tuple[Outcome, str]:
+def _compared(counted: Counted, span: IdleSpan, not_published: str) -> tuple[Outcome, str]:
     surplus, of_requests = counted.surplus, counted is span.requests
     if counted.server is None:
-        return "not known", NOT_PUBLISHED
+        return "not known", not_published
     if surplus is None or not (span.written if of_requests else span.complete):
         return "not known", f"server {counted.server:,}; some turns were unsuccessful, not written or not counted"
     text = f"client {counted.client:,}, server {counted.server:,}, between idle scrapes ({number(span.end_s - span.start_s)} s)"
@@ -252,12 +251,6 @@ _ROWS = {
     "prompt tokens": server_figures.PROMPT_TOKENS,
     "output tokens": server_figures.GENERATION_TOKENS,
 }
-
-
-def _with_reason(check: CounterCheck, page: PageKind | None) -> CounterCheck:
-    """Return a check with the reason why a page does not have the count."""
-    missing = check.text == NOT_PUBLISHED
-    return replace(check, text=_ROWS[check.check].unknown_on(page)) if missing else check
 
 
 def _behind(frames: RunFrames) -> list[CounterCheck]:
