@@ -81,7 +81,6 @@ class Evidence(RunFacts, frozen=True):
     delay_p99_ms: float | None = None  # of the client; lower end of its interval with few samples, as for the loop lag
     itl_ms: float | None = None  # median gap; the mean, where most events arrive together
     events_per_arrival: float | None = None
-    ttft_ms: float | None = None  # median
     loop_lag_p99_ms: float | None = None  # of the worst worker, as the next five
     pause_max_ms: float | None = None  # longest time without a read
     cpu_share: float | None = None
