@@ -5,10 +5,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from inferload.base.numbers import number, plural, time_of_day
+from inferload.base.numbers import number, percent, plural, time_of_day
 from inferload.figures.page_kinds import KINDS
 from inferload.figures.server_figures import page_block
-from inferload.servers.bottleneck.finding import Finding
+from inferload.servers.bottleneck.finding import QUEUED_SHARE, Finding
 from inferload.servers.bottleneck.history import WINDOW_S
 from inferload.servers.bottleneck.peers import OUTLIER
 from inferload.servers.bottleneck.rules import BETWEEN, KEPT_UP, LEAST_TURNS, RULES
@@ -104,6 +104,9 @@ def sentences(diagnosis: Diagnosis) -> list[str]:
         turns, why = evidence.run.turns, "no rule holds"
         if not evidence.waiting_known:
             why = "the server does not publish the number of waiting requests"
+        elif evidence.queued and evidence.waiting_share < QUEUED_SHARE:
+            queue_ms, waited = number(evidence.served.queue_ms), percent(evidence.waiting_share, limit=QUEUED_SHARE)
+            why = f"mean queue time is {queue_ms} ms, but requests waited in {waited} of the scrapes: scrape more often"
         elif turns is not None and turns < LEAST_TURNS:
             why = f"{plural(turns, 'turn')} ended well, and a statement needs {LEAST_TURNS}"
         return [f"No {'other ' if evidence.run.troubled else ''}cause found: {why}."]
@@ -159,12 +162,8 @@ def _rows(diagnosis: Diagnosis) -> tuple[tuple[str, str, str, str], ...]:
 
 
 def _capitalised(sentences: Sequence[str]) -> list[str]:
-    return [f"{_capital(sentence)}." for sentence in sentences]
-
-
-def _capital(sentence: str) -> str:
-    """Return a sentence with a capital, unless it begins with an address."""
-    return sentence if sentence.startswith("http") else sentence[:1].upper() + sentence[1:]
+    """Return sentences with a capital, unless they begin with an address."""
+    return [f"{each if each.startswith('http') else each[:1].upper() + each[1:]}." for each in sentences]
 
 
 def advice(diagnosis: Diagnosis) -> tuple[Advice, ...]:
@@ -208,15 +207,34 @@ def _brief(diagnosis: Diagnosis) -> str:
     return f"{primary.named}{when}: {primary.figures or primary.sentences[0]}{sample}"
 
 
+# Fields in diagnosis.json.
+_FINDING = ("code", "weight", "probable", "sentences")
+_ADVICE = ("do", "why", "effects")
+_SPAN, _CAUSE = ("code", "start_s", "end_s", "load_at_start", "load"), ("probable", "sentences")
+
+
+def _only(entry: object, *names: str) -> dict[str, Any]:
+    """Return some fields of an entry; empty for None."""
+    return {} if entry is None else {name: getattr(entry, name) for name in names}
+
+
+def _row_text(row: Sequence[str]) -> str:
+    return "  ".join(filter(None, row))
+
+
 def document(diagnoses: Diagnoses) -> dict[str, Any]:
     """Return the content of diagnosis.json. `brief`: one line; `lines`: all sentences; both are printed at the end of a run."""
     return {
         "format": 1,
         "brief": brief(diagnoses),
-        "lines": [line for cause in causes(diagnoses) for line in _lines(cause)],
+        "lines": [
+            line
+            for cause in causes(diagnoses)
+            for line in (cause.target, *(f"  {each}" for each in (*cause.sentences, *map(_row_text, cause.history))))
+        ],
         "run": {
-            "findings": [_finding(finding) for finding in diagnoses.run],
-            "advice": [_advice(entry) for entry in run_advice(diagnoses.run)],
+            "findings": [_only(finding, *_FINDING) for finding in diagnoses.run],
+            "advice": [_only(entry, *_ADVICE) for entry in run_advice(diagnoses.run)],
         },
         "left_out": dict(diagnoses.left_out),
         "servers": [
@@ -225,44 +243,17 @@ def document(diagnoses: Diagnoses) -> dict[str, Any]:
                 "primary": None if server.primary is None else server.primary.code,
                 "probable": None if server.primary is None else server.primary.probable,
                 "short_windows": server.short,
-                "findings": [_finding(finding) for finding in server.whole.findings],
-                "advice": [_advice(entry) for entry in advice(server)],
+                "findings": [_only(finding, *_FINDING) for finding in server.whole.findings],
+                "advice": [_only(entry, *_ADVICE) for entry in advice(server)],
                 "client_figures_from": server.sample,
                 "evidence": as_document(server.whole.evidence),
-                "history": [_span(span) for span in server.history],
+                "history": [
+                    _only(span, *_SPAN) | ({"probable": None, "sentences": []} | _only(span.finding, *_CAUSE))
+                    for span in server.history
+                ],
             }
             for server in diagnoses.servers
         ],
-    }
-
-
-def _lines(cause: Cause) -> list[str]:
-    rows = ("  ".join(filter(None, row)) for row in cause.history)
-    return [cause.target, *(f"  {line}" for line in (*cause.sentences, *rows))]
-
-
-def _advice(entry: Advice) -> dict[str, str]:
-    return {"do": entry.do, "why": entry.why, "effects": entry.effects}
-
-
-def _span(span: CauseSpan) -> dict[str, Any]:
-    return {
-        "code": span.code,
-        "probable": None if span.finding is None else span.finding.probable,
-        "start_s": span.start_s,
-        "end_s": span.end_s,
-        "load_at_start": span.load_at_start,
-        "load": span.load,
-        "sentences": [] if span.finding is None else list(span.finding.sentences),
-    }
-
-
-def _finding(finding: Finding) -> dict[str, Any]:
-    return {
-        "code": finding.code,
-        "weight": finding.weight,
-        "probable": finding.probable,
-        "sentences": list(finding.sentences),
     }
 
 

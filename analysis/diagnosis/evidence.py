@@ -111,7 +111,11 @@ def _client_side(summary: Summary | None, view: ClientView, events: Events, ttft
         events_per_arrival=summary.rates.get(EVENTS_PER_ARRIVAL.key),
         client_delay_p99_ms=summary.client.samples(DELAY).certain("p99"),
         client_cpu_share=summary.client.number(CPU_SHARE),
-        client_reasons=_client_reasons(summary),
+        client_reasons=tuple(  # they exist even if the summary lacks the percentile
+            facts.ClientReason(reason.code, reason.level, reason.text)
+            for reason in summary.verdict.deciding
+            if reason.code in ("client_delay", "client_lag")
+        ),
         tokens_per_event=summary.tokens_per_event.mean,
     )
 
@@ -125,16 +129,8 @@ def _whole_run(summary: Summary | None, slo: Mapping[str, float]) -> facts.Whole
     return facts.WholeRun(
         expected_hit_rate=of_one if expected is None or routed is None else routed.stay_hit_rate,
         counted_hit_rate=None if counted is None else counted.hit_rate,
+        hit_notes=tuple(summary.cache.notes),
         slo=slo,
-    )
-
-
-def _client_reasons(summary: Summary) -> tuple[facts.ClientReason, ...]:
-    """Return the verdict's reasons on client delay and lag, which exist even if the summary lacks the percentile."""
-    return tuple(
-        facts.ClientReason(reason.code, reason.level, reason.text)
-        for reason in summary.verdict.deciding
-        if reason.code in ("client_delay", "client_lag")
     )
 
 
@@ -150,20 +146,30 @@ def _scrapes(run: RunFrames, window: ServerWindow, client_view: ClientView) -> f
 
     at_s = run.since_start_s(server.wall_ns[inside])
     awake = server.lowest(names.SLEEP_STATE, sleep_state=names.AWAKE)
+    usage = server.highest(names.KV_CACHE_USAGE)
+    tokens = [server.summed(name) for name in (names.PROMPT_TOKENS, names.GENERATION_TOKENS)]
+    changing = (_running(server), usage, *tokens)
+    known = [each for each in changing if each is not None]
     return facts.Scrapes(
         at_s=at_s,
-        running=of(server.summed(names.RUNNING)),
+        running=of(_running(server)),
         capacity=of(capacity(server)),
         deferred=of(server.summed(names.WAITING_BY_REASON, reason=names.DEFERRED)),
-        kv_usage=of(server.highest(names.KV_CACHE_USAGE)),
+        kv_usage=of(usage),
         head_tokens=of(client_view.head_tokens),
         by_engine=tuple(
-            facts.EngineQueue(at_s, of(server.summed(names.RUNNING, **engine)), of(capacity(server, **engine)))
+            facts.EngineQueue(at_s, of(_running(server, **engine)), of(capacity(server, **engine)))
             for engine in server.engines(names.RUNNING, names.WAITING)
         ),
-        in_flight=of(client_view.held),
+        in_flight=None if server.page is not None and names.RUNNING in server.page.unlike else of(client_view.held),
         asleep=None if awake is None else of(awake) == 0,
+        still=facts.standing_still(server.wall_ns / 1e9, *known)[inside] if len(known) == len(changing) else None,
     )
+
+
+def _running(server: ServerSeries, **engine: str) -> Floats | None:
+    """Return the running requests at each scrape; None if not published, or by a front end, where they wait or run."""
+    return None if server.in_front else server.summed(names.RUNNING, **engine)
 
 
 def _cache_config(server: ServerSeries) -> Mapping[str, str]:
@@ -215,9 +221,8 @@ def as_document(evidence: facts.WindowEvidence) -> dict[str, Any]:
     document = {"start_s": evidence.start_s, "end_s": evidence.end_s, "target": evidence.target}
     for part in (evidence.setup, evidence.served, evidence.client, evidence.itl, evidence.run):
         document |= structs.asdict(part)
-    return dict(json.loads(json.dumps(document | {"waiting_share": evidence.waiting_share}, default=_plain)))
-
-
-def _plain(value: object) -> object:
-    """Return a value that JSON has no type for as one that it has."""
-    return structs.asdict(value) if isinstance(value, Struct) else str(value)
+    document |= {"waiting_share": evidence.waiting_share}
+    text = json.dumps(
+        document, default=lambda value: structs.asdict(value) if isinstance(value, Struct) else str(value)
+    )
+    return dict(json.loads(text))

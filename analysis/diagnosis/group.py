@@ -23,19 +23,14 @@ def group_findings(run: RunFrames, servers: Sequence[WindowEvidence]) -> list[Fi
     group = [evidence for evidence in servers if evidence.target in run.inference_servers]
     if len(group) < 2:
         return []
-    windows = _windows(run, group)
+    start_ns, end_ns = (run.start_wall_ns + round(at_s * 1e9) for at_s in (group[0].start_s, group[0].end_s))
+    windows = [ServerWindow.of(run.servers[evidence.target], start_ns, end_ns) for evidence in group]
     found = [_outliers(windows)]
     if not all(evidence.client.attributed for evidence in group):
         found += rules.between(_together(group, windows))
     hits = _routing(run, group)
     found.append(None if hits is None else routing.judge(hits))
     return [finding for finding in found if finding is not None]
-
-
-def _windows(run: RunFrames, group: Sequence[WindowEvidence]) -> list[ServerWindow]:
-    """Return the measure phase at each server."""
-    start_ns, end_ns = (run.start_wall_ns + round(at_s * 1e9) for at_s in (group[0].start_s, group[0].end_s))
-    return [ServerWindow.of(run.servers[evidence.target], start_ns, end_ns) for evidence in group]
 
 
 def _outliers(windows: Sequence[ServerWindow]) -> Finding | None:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from inferload.results.verdict.evidence import has_idle_workers
-from inferload.servers.bottleneck.evidence import WindowEvidence, mean_of, option_of
+from inferload.servers.bottleneck.evidence import WindowEvidence, mean_of, option_of, quantity
 from inferload.servers.bottleneck.finding import HIGH_KV_USAGE
 from inferload.servers.bottleneck.queue_rules import head_exceeds_free, preemption
 
@@ -43,11 +43,7 @@ def _option(evidence: WindowEvidence, option: str, label: str = "") -> str | Non
 
 
 def _value(evidence: WindowEvidence, option: str, label: str = "") -> float | None:
-    text = _option(evidence, option, label)
-    try:
-        return None if text is None else float(text)
-    except ValueError:
-        return None
+    return quantity(_option(evidence, option, label))
 
 
 def _fixed_size(evidence: WindowEvidence) -> bool:
@@ -56,16 +52,6 @@ def _fixed_size(evidence: WindowEvidence) -> bool:
         ("--kv-cache-memory-bytes", "kv_cache_memory_bytes"),
     )
     return any(_option(evidence, option, label) is not None for option, label in options)
-
-
-def _sized_by_memory(evidence: WindowEvidence) -> bool:
-    share = _value(evidence, "--gpu-memory-utilization", "gpu_memory_utilization")
-    return not _fixed_size(evidence) and (share is None or share < _MOST_MEMORY)
-
-
-def _caching_off(evidence: WindowEvidence) -> bool:
-    published = evidence.setup.cache_config.get("enable_prefix_caching")
-    return published == "False" or option_of(evidence.setup.command or (), "--no-enable-prefix-caching") is not None
 
 
 def _budget(evidence: WindowEvidence) -> float | None:
@@ -93,7 +79,10 @@ KV_FREE = Precondition("the KV cache is not short", lambda evidence: not _kv_sho
 MAY_EVICT = Precondition("more prompt tokens were computed than the KV cache holds", _may_evict)
 SIZED_BY_MEMORY = Precondition(
     f"--gpu-memory-utilization sets the size of the KV cache, and is below {_MOST_MEMORY} or not known",
-    _sized_by_memory,
+    lambda evidence: (
+        not _fixed_size(evidence)
+        and (_value(evidence, "--gpu-memory-utilization", "gpu_memory_utilization") or 0.0) < _MOST_MEMORY
+    ),
 )
 FIXED_SIZE = Precondition("--num-gpu-blocks-override or --kv-cache-memory-bytes is set", _fixed_size)
 KV_NOT_FP8 = Precondition(
@@ -102,7 +91,13 @@ KV_NOT_FP8 = Precondition(
 )
 BLOCKS_NOT_FIXED = _unset("--num-gpu-blocks-override")
 UNQUANTIZED = _unset("--quantization")
-CACHING_OFF = Precondition("prefix caching is off", _caching_off)
+CACHING_OFF = Precondition(
+    "prefix caching is off",
+    lambda evidence: (
+        evidence.setup.cache_config.get("enable_prefix_caching") == "False"
+        or option_of(evidence.setup.command or (), "--no-enable-prefix-caching") is not None
+    ),
+)
 SMALL_BUDGET = Precondition(
     "--max-num-batched-tokens below 8192, or not known",
     lambda evidence: (_budget(evidence) or 0) < 8192,

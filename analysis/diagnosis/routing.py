@@ -62,17 +62,14 @@ def judge(routing: Routing) -> Finding | None:
         f"{percent(routing.counted)} of the prompt tokens were hits, {percent(routing.stay)} if each session stays on one server, "
         f"{percent(routing.in_turn)} if turns go to the servers in turn"
     )
-    evidence = (*([] if routing.moved is None else [_moved(routing.moved)]), f"hits by server: {each}")
+    turns = f"{percent(routing.moved)} of the turns" if routing.moved else "no turn"
+    moved = f"{turns} came to another server than the turn before of {'their' if routing.moved else 'its'} session"
+    evidence = (*([] if routing.moved is None else [moved]), f"hits by server: {each}")
     if routing.loses:
         servers = len(routing.by_server)
         loss = f"routing over {servers} servers lost {percent(routing.lost / routing.stay)} of the prefix-cache hits: {rates}"
         return Finding(LOSES_HITS, 300.0, (loss, *evidence), probable=routing.moved is None, figures=loss)
     return Finding(STAYS, 0.05, (rates, *evidence)) if routing.keeps else None
-
-
-def _moved(share: float) -> str:
-    turns = f"{percent(share)} of the turns" if share else "no turn"
-    return f"{turns} came to another server than the turn before of {'their' if share else 'its'} session"
 
 
 def moved_share(turns: Frame, servers: Collection[str]) -> float | None:

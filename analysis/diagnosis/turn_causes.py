@@ -11,11 +11,15 @@ from inferload.turns.sketch import Floats
 
 # Refusals of too long prompts, in the words of vLLM, SGLang, TGI, TensorRT-LLM, llama.cpp, OpenAI and gateways.
 _TOO_LONG = re.compile(
-    r"context[ _-]?(length|size|window)|max_model_len|max_seq_len|exceed_context|"
-    r"(prompt|input|sequence)\b.{0,80}(too long|longer than|too many tokens|exceeds?\b.{0,60}\b(max|limit|length|tokens))|"
+    r"context[ _-]?(length|size|window)|max_model_len|max_seq_len|session_len|exceed_context|input_length_error|"
+    r"(prompt|input|sequence)\b(.{0,80} (is|are))? too (long|large|many tokens)|"
+    r"(prompt|input|sequence)\b.{0,80}((longer|larger|greater) than|exceeds?\b.{0,60}\b(max|limit|length|tokens))|"
     r"inputs. (tokens \+|must have less)",
     re.IGNORECASE | re.DOTALL,
 )
+# Messages in such words that depend on the load. llama.cpp ends all running requests with the first one when the cache that its
+# slots share is full (ggml-org/llama.cpp#23652); a prompt that is too long by itself has another message.
+_OF_LOAD = re.compile(r"context size has been exceeded|queue|rate.limit|per (second|minute)", re.IGNORECASE)
 _WHOLE = (Failure.EMPTY, Failure.REJECTED)  # answers that the server completed
 _NOT_SERVED = {Failure.CONNECT, Failure.TLS, Failure.TIMEOUT_CONNECT, Failure.HTTP_4XX, Failure.HTTP_429, *_WHOLE}
 _LEAST_FAILED, _COUNTED = 5, 0.5  # turns, and share of them that the server must have counted
@@ -28,13 +32,17 @@ def refused(results: Results) -> int:
     """
     counts, errors = results.turns.whole_run, results.turns.first_errors
     turns = refused_turns(counts.by_failure, counts.by_status)
-    others = {(error.failure, error.status) for error in errors if not _TOO_LONG.search(error.text)}
+    others = {(error.failure, error.status) for error in errors if not _is_too_long(error.text)}
     for failure, status in {(error.failure, error.status) for error in errors} - others:
         if failure == Failure.SERVER_ERROR:
             turns += counts.by_failure.get(failure, 0)
         elif failure == Failure.HTTP_5XX:
             turns += counts.by_status.get(str(status), 0)
     return min(turns, counts.failed)
+
+
+def _is_too_long(text: str) -> bool:
+    return _TOO_LONG.search(text) is not None and _OF_LOAD.search(text) is None
 
 
 def counted_as_finished(results: Results, finished: float, before_load: int) -> tuple[int, int] | None:
@@ -60,12 +68,16 @@ _MOST_OVER, _LEAST_EXACT = 0.03, 0.8  # of this time, and of that with more turn
 
 
 class AtOnce(NamedTuple):
-    """Requests that a server answers at once while others wait, mean turns in flight then, lowest TTFT, mean TTFT of others."""
+    """Requests that a server answers at once while others wait, mean turns in flight then, lowest TTFT, mean TTFT of others.
+
+    `streamed`: part of the time in which a turn is served that is from its first output to its last one.
+    """
 
     served: int
     in_flight: float
     alone_s: float
     others_s: float
+    streamed: float
 
 
 def served_at_once(sent_s: Floats, first_s: Floats, last_s: Floats, closed_s: Floats) -> AtOnce | None:
@@ -92,7 +104,8 @@ def served_at_once(sent_s: Floats, first_s: Floats, last_s: Floats, closed_s: Fl
         return None
     if more[now == served].sum() < _LEAST_EXACT * more.sum():
         return None
-    return AtOnce(served, float(np.average(in_flight, weights=more)), alone_s, float(ttft_s[crowded].mean()))
+    streamed = float(1 - np.count_nonzero(ok) * alone_s / (end_s - begin_s).sum())
+    return AtOnce(served, float(np.average(in_flight, weights=more)), alone_s, float(ttft_s[crowded].mean()), streamed)
 
 
 def begun_not_ended(at_s: Floats, begin_s: Floats, end_s: Floats) -> Floats:

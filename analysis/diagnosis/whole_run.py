@@ -2,9 +2,9 @@
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
+from msgspec import Struct
 
 from inferload.base.numbers import apart, number, percent, plural
 from inferload.figures import metric_names as names
@@ -34,14 +34,20 @@ _SLO_MET = 0.9  # of the turns; a gate on slo_attainment can demand more
 _LATENCY_LIMITS = (*turn_figures.BY_KEY, *(figure.key for figure in rate_figures.RATE_FIGURES if figure.needs == "slo"))
 
 
-@dataclass(frozen=True, slots=True)
-class RunRule:
-    """Documentation and advice of a finding on the whole run."""
+class RunRule(Struct, frozen=True):
+    """Finding on the whole run. `holds`: documentation; `do`, `why`, `effects`: of its advice, if it has its own."""
 
     code: str
     title: str
     holds: str
-    advice: tuple[Advice, ...]
+    do: str = ""
+    why: str = ""
+    effects: str = "none"
+
+    @property
+    def advice(self) -> tuple[Advice, ...]:
+        """What to try; for a cause of a single server, what is advised there."""
+        return (Advice(self.do, self.why, self.effects),) if self.do else ADVICE.get(self.code, ())
 
 
 RUN_RULES = (
@@ -49,63 +55,58 @@ RUN_RULES = (
         "failures",
         "Turns failed",
         "at least one turn of any phase failed; latencies are of successful turns",
-        (
-            Advice(
-                "check the first message of each class and the server log at that time",
-                "the capacity of a failing server is unknown",
-                "none",
-            ),
-        ),
+        "check the first message of each class and the server log at that time",
+        "the capacity of a failing server is unknown",
     ),
     RunRule(
         "refused",
         "Turns were refused",
         "each failed turn got a client error (4xx other than 408, 425 and 429), or a message that the prompt is too long",
-        (Advice("shorter prompts, or what the first message names", "they fail at any load", "none"),),
+        "shorter prompts, or what the first message names",
+        "they fail at any load",
     ),
     RunRule(
         "failed-between",
         "Turns failed between client and server",
         "five turns or more failed after they were sent, and the servers count at least half of them as finished; probable with "
         "timeouts of the client",
-        (Advice("timeouts and limits of the proxy, gateway or router", "the server answered these turns", "none"),),
+        "timeouts and limits of the proxy, gateway or router",
+        "the server answered these turns",
     ),
     RunRule(
         "serial",
         "Requests wait for each other",
         f"no metrics page: while more turns are in flight, one number of them, {turn_causes.MOST_AT_ONCE} at most, is served for "
-        "80 % of the time (from the first output, less the lowest TTFT, to the last), and more for 3 % at most; probable above one",
-        (Advice("more requests at once", "turns wait for others", "TTFT shorter, TPOT longer, throughput higher"),),
+        "80 % of the time (from the first output, less the lowest TTFT, to the last), and more for 3 % at most; probable above "
+        "one, or if half of this time is the lowest TTFT: prompts that are computed one after another look the same",
+        "more requests at once",
+        "turns wait for others",
+        "TTFT shorter, TPOT longer, throughput higher",
     ),
     RunRule(
         "server-gone",
         "The metrics page stopped answering",
         f"no scrape in the last {_GONE_S:g} s of the load, or in {_GONE_SCRAPES} scrape intervals if that is longer",
-        (Advice("check the server log at that time", "later server metrics are missing", "none"),),
+        "check the server log at that time",
+        "later server metrics are missing",
     ),
     RunRule(
         "restarted",
         "The server restarted",
         "a counter decreased, or the process start time changed",
-        (Advice("check the server log at that time", "a restart clears caches and aborts requests", "none"),),
+        "check the server log at that time",
+        "a restart clears caches and aborts requests",
     ),
     RunRule(
         OUTLIER,
         "A server differs from its peers",
         "several servers: one has twice the mean TTFT, ITL or queue time of the median of its peers that answered, with 30 "
         "requests or more (three times with 10), or its metrics page did not answer for 3 s while those of its peers did",
-        (
-            Advice(
-                "check log, hardware and other load of this server",
-                "the figures of the group are a mixture of its servers",
-                "none",
-            ),
-        ),
+        "check log, hardware and other load of this server",
+        "the figures of the group are a mixture of its servers",
     ),
     *(
-        RunRule(
-            rule.code, rule.title, f"several servers behind one address, together: {rule.looks_like}", ADVICE[rule.code]
-        )
+        RunRule(rule.code, rule.title, f"several servers behind one address, together: {rule.looks_like}")
         for rule in RULES
         if rule.code in BETWEEN
     ),
@@ -115,13 +116,9 @@ RUN_RULES = (
         f"several servers: hits more than {percent(routing.LEAST_LOSS)} of the prompt tokens below those of sessions that each "
         f"stay on one server, and {percent(routing.LEAST_MOVED)} of the turns or more came to another server than the turn before; "
         "probable if the server of each turn is not known: the hits are then those of turns that go to the servers in turn",
-        (
-            Advice(
-                "request.affinity_header or request.session_token_header, and a router that keeps a session on its server by it",
-                "the server of the turn before has the prefix in its cache",
-                "TTFT shorter, TPOT unchanged, throughput higher; the load of the servers may differ",
-            ),
-        ),
+        "request.affinity_header or request.session_token_header, and a router that keeps a session on its server by it",
+        "the server of the turn before has the prefix in its cache",
+        "TTFT shorter, TPOT unchanged, throughput higher; the load of the servers may differ",
     ),
     RunRule(
         routing.STAYS,
@@ -129,39 +126,30 @@ RUN_RULES = (
         f"several servers: fewer than {percent(routing.LEAST_MOVED)} of the turns came to another server than the turn before; if "
         f"the server of each turn is not known: hits at most {percent(routing.LEAST_LOSS)} of the prompt tokens below those of "
         "sessions that stay, and different from those of turns that go to the servers in turn",
-        (),
     ),
     RunRule(
         "overload",
         "Overloaded",
         "open loop: the number of turns in flight grew during the window (docs/reference/arrivals.md); probable if the evaluated "
         "time is too short for a decision, otherwise with the capacity if no server stopped or restarted and no worker was lost",
-        (
-            Advice(
-                "inferload search",
-                "finds the highest rate that the server sustains within the SLO",
-                "latencies do not depend on the duration of the run",
-            ),
-        ),
+        "inferload search",
+        "finds the highest rate that the server sustains within the SLO",
+        "latencies do not depend on the duration of the run",
     ),
     RunRule(
         "overload-undecided",
         "Overload not decided",
         "open loop: the number of turns in flight did not grow significantly, but the evaluated time is shorter than three turns, "
         "or the interval of the growth includes growth that matters (docs/reference/arrivals.md)",
-        (
-            Advice(
-                "phases.measure_s longer",
-                "a decision needs three durations of a turn after the start of the load, and enough turns",
-                "none",
-            ),
-        ),
+        "phases.measure_s longer",
+        "a decision needs three durations of a turn after the start of the load, and enough turns",
     ),
     RunRule(
         "overload-not-judged",
         "Overload not judged",
         "open loop without constant rate or steps, or without the records of all turns",
-        (Advice("arrivals.profile.kind steps", "each step has a constant rate and is checked separately", "none"),),
+        "arrivals.profile.kind steps",
+        "each step has a constant rate and is checked separately",
     ),
     RunRule(
         "saturated",
@@ -169,20 +157,16 @@ RUN_RULES = (
         f"closed loop: requests wait for capacity in {percent(QUEUED_SHARE)} of the scrapes or more; a throughput is the limit of "
         "the server only over 10 s or more with a constant number of users, a queue at most scrapes, 20 turns or more and no "
         "failed turn; otherwise the condition that is not met is named",
-        (
-            Advice(
-                "fewer users",
-                "less queueing",
-                "TTFT shorter, TPOT unchanged, throughput unchanged while requests still queue",
-            ),
-            Advice("inferload search", "finds the highest number of users within the SLO", "none"),
-        ),
+        "fewer users (inferload search finds the highest number within the SLO)",
+        "less queueing",
+        "TTFT shorter, TPOT unchanged, throughput unchanged while requests still queue",
     ),
     RunRule(
         "kept-up",
         "The server kept up",
         f"open loop without server metrics: the number of turns in flight did not grow, and {LEAST_TURNS} turns or more ended well",
-        (Advice("inferload search", "finds the maximum load", "none"),),
+        "inferload search",
+        "finds the maximum load",
     ),
 )
 RULE_OF: Mapping[str, RunRule] = {rule.code: rule for rule in RUN_RULES}
@@ -273,12 +257,14 @@ def run_findings(run: RunFrames, servers: Sequence[WindowEvidence], load: Measur
         findings += [Finding("restarted", 800.0, tuple(restarts))] if restarts else []
     disturbed = bool(gone_servers or restarts or _stopped(run) or any(mark.kind == "worker_lost" for mark in run.marks))
     findings += group_findings(run, servers)
-    findings += [_overload(run, disturbed), _not_judged(run), _saturated(run, servers, load)]
+    not_judged = None if run.summary is None else run.summary.overload_not_judged
+    findings += [_overload(run, disturbed), Finding("overload-not-judged", 0.05, (not_judged,)) if not_judged else None]
+    findings.append(_saturated(run, servers, load))
     serial = [] if run.inference_servers else _serial(run)
     findings += serial
-    enough = only_refused(results) and results.turns.ok >= LEAST_TURNS
-    if enough and not servers and not gone_servers and not restarts and not serial:
-        findings.append(_kept_up(run))
+    enough, rates = only_refused(results) and results.turns.ok >= LEAST_TURNS, kept_up_rates(run)
+    if rates is not None and enough and not servers and not gone_servers and not restarts and not serial:
+        findings.append(Finding("kept-up", 0.1, (rates, "no server metrics: headroom is not known")))
     return tuple(finding for finding in findings if finding is not None)
 
 
@@ -294,10 +280,13 @@ def _counted(run: RunFrames, results: Results) -> Finding | None:
     """Return the finding that the servers count failed turns as finished; None if they do not tell."""
     counts = []
     for target in run.inference_servers:
-        grown, aborted = (run.servers[target].grown(names.FINISHED, **label) for label in ({}, names.ABORTED))
-        counts.append(np.nan if grown is None else float(grown[-1] - (0.0 if aborted is None else aborted[-1])))
+        server = run.servers[target]
+        grown, *dropped = (server.grown(names.FINISHED, **label) for label in ({}, *names.DROPPED))
+        if grown is None or (server.page is not None and names.FINISHED in server.page.unlike):
+            return None
+        counts.append(float(grown[-1]) - sum(float(each[-1]) for each in dropped if each is not None))
     before = sum(target.before_load.requests for target in run.manifest.targets)
-    counted = turn_causes.counted_as_finished(results, float(np.sum(counts)), before)
+    counted = turn_causes.counted_as_finished(results, sum(counts), before)
     if counted is None:
         return None
     figures = "the servers count {:,} of the {:,} turns that failed on the way as finished".format(*counted)
@@ -320,7 +309,9 @@ def _serial(run: RunFrames) -> list[Finding]:
             ttft = f"mean TTFT is {number(1000 * found.others_s)} ms, {number(1000 * found.alone_s)} ms without others"
             at_once = f"{target} answered at most {plural(found.served, 'turn')} at once"
             figures = f"{at_once} while {number(found.in_flight)} were in flight: {ttft}"
-            findings.append(Finding("serial", 450.0, (figures,), probable=found.served > 1, figures=figures))
+            # A server that computes prompts one after another, and answers together, looks the same.
+            probable = found.served > 1 or found.streamed < 0.5
+            findings.append(Finding("serial", 450.0, (figures,), probable=probable, figures=figures))
     return findings
 
 
@@ -345,13 +336,6 @@ def growth(run: RunFrames) -> Growth | None:
     return None if run.summary is None else run.summary.growth
 
 
-def rates_text(grew: Growth) -> str:
-    """Format the rates of offered and ended turns, and the length of the time that they are from."""
-    failed = f" ({number(grew.failed_per_s)}/s of them failed)" if grew.failed_per_s else ""
-    ended = f"{number(grew.ended_per_s)}/s ended{failed}"
-    return f"{number(grew.offered_per_s)} turns/s offered, {ended} in {number(grew.lasts_s)} s"
-
-
 def _highest_kept_up(grew: Growth) -> list[str]:
     """Format the highest rate of a stepped load without growth."""
     rate = grew.kept_up_per_s
@@ -368,31 +352,19 @@ def _overload(run: RunFrames, disturbed: bool) -> Finding | None:
     grew = growth(run)
     if grew is None or grew.state == "kept up":
         return None
-    step = "" if grew.step is None else f"in step {grew.step}: "
-    figures = f"{step}{rates_text(grew)}"
-    change = (
-        f"{figures}; the number of turns in flight grew by {number(grew.growth_per_s)}/s (95 %: {number(grew.low_per_s)} to "
-        f"{number(grew.high_per_s)})"
-    )
     if grew.state == "undecided":
-        return Finding(
-            "overload-undecided", 0.05, (change, "this time is too short to exclude overload: measure longer")
-        )
+        short = "this time is too short to exclude overload: measure longer"
+        return Finding("overload-undecided", 0.05, (grew.text, short))
     if grew.state == "unsettled":
         short = "this time is too short, relative to a turn, to distinguish overload from ramp-up: measure longer"
-        return Finding("overload", 500.0, (change, short), probable=True, figures=figures)
-    sentences = [change]
+        return Finding("overload", 500.0, (grew.text, short), probable=True, figures=grew.rates)
+    sentences = [grew.text]
     if not disturbed:
         completed_per_s = grew.ended_per_s - grew.failed_per_s
         sentences.append(f"the capacity for turns of this kind is about {number(completed_per_s)}/s")
         sentences += _highest_kept_up(grew)
         sentences.append("latencies grow until the end of the load and depend on the duration of the run")
-    return Finding("overload", 500.0, tuple(sentences), figures=figures)
-
-
-def _not_judged(run: RunFrames) -> Finding | None:
-    reason = None if run.summary is None else run.summary.overload_not_judged
-    return Finding("overload-not-judged", 0.05, (reason,)) if reason else None
+    return Finding("overload", 500.0, tuple(sentences), figures=grew.rates)
 
 
 def _saturated(run: RunFrames, servers: Sequence[WindowEvidence], load: MeasuredLoad) -> Finding | None:
@@ -427,16 +399,9 @@ def _limit(
     )
 
 
-def _kept_up(run: RunFrames) -> Finding | None:
-    rates = kept_up_rates(run)
-    return None if rates is None else Finding("kept-up", 0.1, (rates, "no server metrics: headroom is not known"))
-
-
 def kept_up_rates(run: RunFrames) -> str | None:
     """Format the rates of an open loop without growth of the turns in flight; else None."""
     grew = growth(run)
     if grew is None or grew.state != "kept up":
         return None
-    return "; ".join(
-        [f"{rates_text(grew)}, without significant growth of the turns in flight", *_highest_kept_up(grew)]
-    )
+    return "; ".join([f"{grew.rates}, without significant growth of the turns in flight", *_highest_kept_up(grew)])

@@ -48,7 +48,6 @@ SENT_NOTE = (
     "connection before it has read the request counts fewer."
 )
 
-NOT_PUBLISHED = "not published by the server"
 AGAIN, FAILED, QUERIES = "sent again", "failed", "queries"
 TOGETHER = " of all servers"  # behind one address
 
@@ -154,7 +153,7 @@ def reconcile(frames: RunFrames) -> Reconciled:
     for span in spans:
         where = "" if len(frames.servers) == 1 else f" at {span.target}" if span.target else TOGETHER
         page = frames.servers[span.target].page if span.target else None
-        checks += [replace(_with_reason(check, page), check=check.check + where) for check in _count_checks(span)]
+        checks += [replace(check, check=check.check + where) for check in _count_checks(span, page)]
     checks += _behind(frames)
     per_turn = len(table) > 0 and bool(divided(table).all())
     sample = None if frames.sample is None else str(frames.sample)
@@ -199,16 +198,16 @@ def _times_check(table: Frame, remedy: str) -> CounterCheck:
     return CounterCheck("parts of a turn", "adds up", text)
 
 
-def _count_checks(span: IdleSpan) -> list[CounterCheck]:
-    counts = {"requests": span.requests, "prompt tokens": span.input_tokens, "output tokens": span.output_tokens}
-    shown = list(counts.items())[: 2 if span.texts else 3]
-    return [CounterCheck(name, *_compared(counted, span)) for name, counted in shown]
+def _count_checks(span: IdleSpan, page: PageKind | None) -> list[CounterCheck]:
+    counts = (span.requests, span.input_tokens, span.output_tokens)
+    rows = zip(_ROWS.items(), counts[: 2 if span.texts else 3], strict=False)
+    return [CounterCheck(name, *_compared(counted, span, row.unknown_on(page))) for (name, row), counted in rows]
 
 
-def _compared(counted: Counted, span: IdleSpan) -> tuple[Outcome, str]:
+def _compared(counted: Counted, span: IdleSpan, not_published: str) -> tuple[Outcome, str]:
     surplus, of_requests = counted.surplus, counted is span.requests
     if counted.server is None:
-        return "not known", NOT_PUBLISHED
+        return "not known", not_published
     if surplus is None or not (span.written if of_requests else span.complete):
         return "not known", f"server {counted.server:,}; some turns were unsuccessful, not written or not counted"
     text = f"client {counted.client:,}, server {counted.server:,}, between idle scrapes ({number(span.end_s - span.start_s)} s)"
@@ -227,27 +226,24 @@ def _why(counted: Counted, span: IdleSpan, text: str) -> tuple[Outcome, str]:
 
     A request of another client has a prompt and at least one output token, and counts as a request unless it was aborted.
     """
-    if (counted.surplus or 0) < 0:
-        return "does not add up", f"{text}: the server counted fewer than the client"
     requests, prompts, outputs = span.requests.surplus, span.input_tokens.surplus, span.output_tokens.surplus
-    if requests != 0 and outputs == 0 and span.complete:
+    no_prompt = span.complete and None not in (prompts, outputs) and (prompts or 0) <= 0
+    if (counted.surplus or 0) < 0:
+        reason = "the server counted fewer than the client"
+    elif span.complete and ((requests != 0 and outputs == 0) or (no_prompt and counted is span.requests)):
         return (
             "not known",
             f"{text}; a server counts a request with its prompt for each choice (n) and prompt of a turn",
         )
-    if requests == 0 and prompts == 0:
-        if 0 < (outputs or 0) <= span.accepted_drafts:
-            return (
-                "adds up",
-                f"{text}; accepted drafts behind the end of an answer, such as a stop string, are not sent",
-            )
-        return "does not add up", f"{text}: output tokens that were not sent, or not counted in the usage of an answer"
-    if requests == 0:
-        return (
-            "does not add up",
-            f"{text}: tokens of requests that were aborted, of other clients or of what is between",
-        )
-    return "does not add up", f"{text}: other clients used this server"
+    elif no_prompt and 0 < (outputs or 0) <= span.accepted_drafts:
+        return "adds up", f"{text}; accepted drafts behind the end of an answer, such as a stop string, are not sent"
+    elif no_prompt:
+        reason = "output tokens that were not sent, or not counted in the usage of an answer"
+    elif (requests or 0) <= 0:
+        reason = "tokens of requests that were aborted, of other clients or of what is between"
+    else:
+        reason = "other clients used this server, or what is between repeated requests"
+    return "does not add up", f"{text}: {reason}"
 
 
 _ROWS = {
@@ -255,12 +251,6 @@ _ROWS = {
     "prompt tokens": server_figures.PROMPT_TOKENS,
     "output tokens": server_figures.GENERATION_TOKENS,
 }
-
-
-def _with_reason(check: CounterCheck, page: PageKind | None) -> CounterCheck:
-    """Return a check with the reason why a page does not have the count."""
-    missing = check.text == NOT_PUBLISHED
-    return replace(check, text=_ROWS[check.check].unknown_on(page)) if missing else check
 
 
 def _behind(frames: RunFrames) -> list[CounterCheck]:
@@ -413,7 +403,12 @@ def tables(reconciled: Reconciled) -> tuple[Table, ...]:
         (band.label, band.turns, band.total_ms, *(band.means[name] for name in PARTS))
         for band in bands(reconciled.parts)
     ]
-    checks = [(Head(check.check, _term(check.check)), check.outcome, check.text) for check in reconciled.checks]
+    of_one = [check.check.removesuffix(TOGETHER).partition(" at http")[0] for check in reconciled.checks]
+    terms = ["output tokens, both" if name == "output tokens" else name for name in of_one]
+    checks = [
+        (Head(check.check, term), check.outcome, check.text)
+        for check, term in zip(reconciled.checks, terms, strict=True)
+    ]
     sent = [
         (books.target, books.before_load, books.turns, books.unsent, books.retried, books.total)
         for books in reconciled.requests
@@ -424,12 +419,6 @@ def tables(reconciled: Reconciled) -> tuple[Table, ...]:
         Table("sent-requests", "Requests by server", SENT_COLUMNS, sent, SENT_NOTE),
     )
     return tuple(table for table in all_of_them if table.rows)
-
-
-def _term(check: str) -> str:
-    """Return the term of a check, which may be of one of several servers."""
-    name = check.removesuffix(TOGETHER).partition(" at http")[0]
-    return "output tokens, both" if name == "output tokens" else name
 
 
 def json_text(reconciled: Reconciled) -> str:

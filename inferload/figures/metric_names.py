@@ -43,7 +43,10 @@ E2E = "vllm:e2e_request_latency_seconds"
 LOCAL_COMPUTE = "local_compute"
 CAPACITY, DEFERRED = "capacity", "deferred"
 AWAKE = "awake"
-ABORTED = {"finished_reason": "abort"}  # label of FINISHED
+DROPPED = (
+    {"finished_reason": "abort"},
+    {"finished_reason": "error"},
+)  # labels of FINISHED for requests without a full answer
 
 # Gauges of NVIDIA's DCGM exporter, one series per GPU.
 GPU_USE = "DCGM_FI_DEV_GPU_UTIL"  # per cent
@@ -57,7 +60,8 @@ SCRAPE_DURATION = "inferload_scrape_duration_seconds"
 SAMPLE_AGE = "inferload_scrape_sample_age_seconds"
 SCRAPE_UNREAD = "inferload_scrape_unread_lines"
 OF_SCRAPES = (SCRAPE_DURATION, SAMPLE_AGE, SCRAPE_UNREAD)
-IN_FRONT = "inferload_in_front"  # in its lines only: a page of what stands before engines
+# In its lines only: a page of what stands before engines; one whose running requests leave out those in prefill.
+IN_FRONT, DECODES_ONLY = "inferload_in_front", "inferload_running_decodes_only"
 
 # Gauges without a name in vLLM, which counts hits and has the cache size in a label.
 HIT_RATE = "inferload_prefix_cache_hit_rate"  # 0..1, over a recent interval that the server chooses

@@ -39,7 +39,8 @@ class PageKind(Struct, frozen=True, kw_only=True):
     page, or several meanings. Of several names for one metric, the first on a page is used. `optional`: names that
     only some versions or settings have. `tested`: version of which a page is tested; None: names are of documentation and sources.
     `why`: by vLLM's name, why a figure that the page seems to have is not read. `switches`: options of the server that are off by
-    default, by what they add: `metrics` (the page), `cached tokens`, `own times` (of each turn).
+    default, by what they add: `metrics` (the page), `cached tokens`, `own times` (of each turn). `unlike`: vLLM's names of
+    counts that differ from vLLM's: running requests without those in prefill, finished ones with those that were aborted.
     """
 
     key: str
@@ -51,6 +52,7 @@ class PageKind(Struct, frozen=True, kw_only=True):
     optional: tuple[str, ...] = ()
     why: Mapping[str, str] = {}
     switches: Mapping[str, str] = {}
+    unlike: tuple[str, ...] = ()
 
     def with_switch(self, what: str) -> str:
         """Return how to start the server with what a switch adds, "" without such a switch."""
@@ -137,6 +139,7 @@ SGLANG = PageKind(
     kind="engine",
     prefixes=("sglang:",),
     switches={"cached tokens": "--enable-cache-report", "metrics": "--enable-metrics"},
+    unlike=(names.RUNNING, names.FINISHED),
     meaning={
         "sglang:token_usage": names.KV_CACHE_USAGE,
         "sglang:num_running_reqs": names.RUNNING,
@@ -259,6 +262,7 @@ TGI = PageKind(
     title="TGI",
     kind="engine",
     prefixes=("tgi_",),
+    unlike=(names.RUNNING,),
     meaning={
         "tgi_batch_current_size": names.RUNNING,
         "tgi_queue_size": names.WAITING,

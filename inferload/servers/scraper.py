@@ -122,9 +122,8 @@ def readings(samples: Sequence[Sample]) -> dict[str, float]:
     if names.KV_CACHE_USAGE in found:
         values["engines"] = len(engines_of(names.KV_CACHE_USAGE))
     kind = kind_of({sample.metric for sample in samples})
-    if kind is not None and kind.in_front:
-        values[names.IN_FRONT] = 1.0
-    return values
+    marks = {} if kind is None else {names.IN_FRONT: kind.in_front, names.DECODES_ONLY: names.RUNNING in kind.unlike}
+    return values | {mark: 1.0 for mark, holds in marks.items() if holds}
 
 
 def _read(reading: Reading, samples: Sequence[Sample]) -> float:

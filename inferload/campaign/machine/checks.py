@@ -19,7 +19,7 @@ E = TypeVar("E")
 
 _SPARE_FILES = 100  # descriptors of the process: libraries, logs, pipes, the run directory
 _LOCUST_FILES = 10_000  # Locust raises the soft limit to this if the hard limit allows it
-_SUSPECT = {rule.code: rule.suspect or 0 for rule in RULES}  # limits above which a run is suspect
+_SUSPECT = {rule.code: rule.limits[0] or 0 for rule in RULES}  # limits above which a run is suspect
 # Metrics that the report uses: queue, cache and latency of the server.
 NEEDED_METRICS = (
     metric_names.RUNNING, metric_names.WAITING, metric_names.KV_CACHE_USAGE, metric_names.PROMPT_TOKENS,

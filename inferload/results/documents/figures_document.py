@@ -7,6 +7,7 @@ from msgspec import Meta, Struct
 from msgspec.structs import replace
 
 from inferload.base.json_text import Count, Number
+from inferload.base.numbers import number
 from inferload.figures.limits.slo import SLO_MEASURES
 from inferload.turns import states
 
@@ -58,6 +59,21 @@ class Growth(Struct, frozen=True):
     def share(self) -> float:
         """Growth of the number in flight over the offered turns."""
         return self.growth_per_s / self.offered_per_s if self.offered_per_s else 0.0
+
+    @property
+    def rates(self) -> str:
+        """Rates of offered and ended turns in words, with the length of the time that they are from."""
+        step = "" if self.step is None else f"in step {self.step}: "
+        failed = f" ({number(self.failed_per_s)}/s of them failed)" if self.failed_per_s else ""
+        ended = f"{number(self.ended_per_s)}/s ended{failed} in {number(self.lasts_s)} s"
+        return f"{step}{number(self.offered_per_s)} turns/s offered, {ended}"
+
+    @property
+    def text(self) -> str:
+        """Rates and growth in words."""
+        low, high = number(self.low_per_s), number(self.high_per_s)
+        grew = f"{number(self.growth_per_s)}/s (95 %: {low} to {high})"
+        return f"{self.rates}; the number of turns in flight grew by {grew}"
 
 
 def worst(steps: Sequence[Growth]) -> Growth | None:

@@ -19,7 +19,6 @@ from inferload.turns.tally import Tally
 
 _GAPS, _TURNS, _MOST_TURNS = 5, 10, 5_000  # fewest gaps of a turn; fewest and most turns that are used
 _ALIKE = 0.9  # least share of turns whose last gap is shorter by more than half of the median difference
-_DROPPED = ("abort", "error")  # reasons of requests that no server completed
 _Span = tuple[ServerSeries, int, int]  # with the indices of two scrapes
 _PATHS = tuple({f"/v1{row.path}" for row in ENDPOINTS.values()})
 _ENDS = ("status", "failure", "worker", "closed_ns")
@@ -96,7 +95,7 @@ def _counts(spans: Sequence[_Span], tally: Tally, others: int, refused: int) -> 
     finished, generated = (_grown(spans, name) for name in (names.FINISHED, names.GENERATION_TOKENS))
     if finished is None or generated is None:
         return {}
-    dropped = sum(_grown(spans, names.FINISHED, finished_reason=reason) or 0 for reason in _DROPPED)
+    dropped = sum(_grown(spans, names.FINISHED, **reason) or 0 for reason in names.DROPPED)
     seen = tally.failed + tally.unfinished + tally.cancelled + tally.retried  # that the servers may have dropped
     same = tally.output_tokens_from == tally.ok == tally.requests == finished and not dropped and not tally.cancelled
     # With speculative decoding, servers also count draft tokens after a stop.

@@ -273,14 +273,14 @@ def _stopped_answering(run: Counts, turns: Turns) -> list[Stopped]:
     return stopped_by_target(ends())
 
 
-def _scrape_gap(entries: list[Server]) -> ScrapeGap | None:
+def _scrape_gap(entries: list[Server]) -> ScrapeGap:
     """Longest time without a scrape, relative to its limit, of the servers that ever answered."""
     gaps = [
         ScrapeGap(entry.target, entry.longest_gap_s, entry.gap_limit_s)
         for entry in entries
         if entry.longest_gap_s is not None and entry.gap_limit_s is not None
     ]
-    return max(gaps, key=lambda gap: gap.gap_s / gap.limit_s, default=None)
+    return max(gaps, key=lambda gap: gap.gap_s / gap.limit_s, default=ScrapeGap())
 
 
 def _in_flight(entries: list[Server], targets: int) -> float | None:

@@ -19,11 +19,11 @@ _SESSIONS_APART = 3  # sessions at the two ends of a window may be counted in ei
 
 
 class ScrapeGap(Struct, frozen=True):
-    """Longest time without a scrape of a server in a window, and the longest allowed time."""
+    """Longest time without a scrape of a server in a window, and the longest allowed time; of a server that never answered, 0."""
 
-    target: str
-    gap_s: float
-    limit_s: float
+    target: str = ""
+    gap_s: float = 0.0
+    limit_s: float = 1.0
 
 
 class Between(Struct, frozen=True, kw_only=True):
@@ -50,7 +50,7 @@ class RunFacts(Struct, frozen=True, kw_only=True):
     report_gaps: int | None = None  # missing reports of workers
     clock_uncertainty_ms: float | None = None  # of the worst worker's offset
     server_restarts: int | None = None
-    scrape_gap: ScrapeGap | None = None  # of the worst server; servers that never answered excluded
+    scrape_gap: ScrapeGap = ScrapeGap()  # of the worst server; servers that never answered excluded
     warm_cache_share: float | None = None  # of prompt tokens of first turns: cached, and not by this run
     server_itl_ms: float | None = None  # mean of all servers, by request
     server_in_flight_mean: float | None = None  # running + waiting of all targets, over the measure window
@@ -81,7 +81,6 @@ class Evidence(RunFacts, frozen=True):
     delay_p99_ms: float | None = None  # of the client; lower end of its interval with few samples, as for the loop lag
     itl_ms: float | None = None  # median gap; the mean, where most events arrive together
     events_per_arrival: float | None = None
-    ttft_ms: float | None = None  # median
     loop_lag_p99_ms: float | None = None  # of the worst worker, as the next five
     pause_max_ms: float | None = None  # longest time without a read
     cpu_share: float | None = None
@@ -100,6 +99,11 @@ class Evidence(RunFacts, frozen=True):
     tokens_per_turn: float | None = None  # of the turns that ended well in it
     edge_tokens: int = 0  # greatest possible difference of these tokens and those that streamed in the window
     turns_per_s: float | None = None  # that ended well in the window
+
+    @property
+    def sessions_due(self) -> int:
+        """Sessions that the client should have started inside the window."""
+        return self.sessions_planned - self.sessions_dropped - self.sessions_postponed
 
 
 _IDLE_SHARE = 0.5
@@ -127,19 +131,6 @@ def _gap_ms(e: Evidence) -> float | None:
 def held_stream(e: Evidence) -> float | None:
     """Output events per arrival, without those that a late client can have joined."""
     return joined_on_the_way(e.events_per_arrival, e.delay_p99_ms, _gap_ms(e))
-
-
-def held_stream_text(e: Evidence) -> str:
-    """Finding of `held_stream`."""
-    return (
-        f"the stream arrived in bursts of {number(e.events_per_arrival)} events, with a mean gap of {number(e.itl_ms)} ms: a "
-        "proxy, a gateway or the server holds it, or each token of a draft is an event"
-    )
-
-
-def client_delay_text(e: Evidence) -> str:
-    """Finding of `client_delay`."""
-    return f"the client added at least {number(e.delay_p99_ms)} ms to 1 % of the gaps, whose median is {number(e.itl_ms)} ms"
 
 
 def dropped_share(e: Evidence) -> float | None:
@@ -171,28 +162,12 @@ def at_limit_text(e: Evidence) -> str:
     return f"{' and '.join(effects) or 'no turn waited'} because max_in_flight was reached"
 
 
-def scrape_gap_text(e: Evidence) -> str:
-    """Finding of the gap between scrapes."""
-    gap = e.scrape_gap
-    return "" if gap is None else f"the metrics page of {gap.target} was not scraped for {number(gap.gap_s)} s"
-
-
 def late_share(e: Evidence) -> float | None:
     """Share of planned sessions that were neither dropped, nor postponed by max_in_flight, nor started inside the window."""
     if e.sessions_begun is None or not e.sessions_planned:
         return None
-    missing = _due(e) - e.sessions_begun
+    missing = e.sessions_due - e.sessions_begun
     return missing / e.sessions_planned if missing >= _SESSIONS_APART else 0.0
-
-
-def _due(e: Evidence) -> int:
-    """Sessions that the client should have started inside the window."""
-    return e.sessions_planned - e.sessions_dropped - e.sessions_postponed
-
-
-def late_text(e: Evidence) -> str:
-    """Finding of `late_share`."""
-    return f"only {e.sessions_begun} of {_due(e)} sessions that were due in this phase started in it"
 
 
 def unfinished_share(e: Evidence) -> float | None:
@@ -256,22 +231,6 @@ def overload_share(e: Evidence) -> float | None:
     if e.growth is None:
         return None
     return e.growth.share if e.growth.grew else 0.0
-
-
-def overload_text(e: Evidence) -> str:
-    """Finding of `overload_share`: rates of turns offered and ended, and the growth."""
-    grew = e.growth
-    assert grew is not None
-    step = "" if grew.step is None else f" in step {grew.step}"
-    failed = f" ({number(grew.failed_per_s)}/s of them failed)" if grew.failed_per_s else ""
-    rates = (
-        f"{number(grew.offered_per_s)} turns/s offered{step}, {number(grew.ended_per_s)}/s ended{failed} "
-        f"in {number(grew.lasts_s)} s; "
-        f"the number in flight grew by {number(grew.growth_per_s)}/s (95 %: {number(grew.low_per_s)} to {number(grew.high_per_s)})"
-    )
-    if grew.state == "unsettled":
-        return f"overloaded, or not settled yet: {rates}; the window is too short for the duration of a turn"
-    return f"overloaded: {rates}; latencies depend on the duration of the run"
 
 
 def stamped_share(e: Evidence) -> float | None:

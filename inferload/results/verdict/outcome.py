@@ -61,17 +61,17 @@ def judge(results: Results, early: Early | None = None, policy: Policy = _USUAL)
     failed = bool(failures) or _is_invalid_call(early)
     state = _state(failed, early, measurement)
     stopped = [] if early is None else [early.text]
+    codes = ", ".join(reason.code for reason in _of_level(verdict, measurement))
+    passed = f"{plural(len(verdict.gates), 'gate')} passed" if verdict.gates else "no gates, and nothing failed"
     doubt = (
-        [*_overload(results), f"measurement {measurement} ({_codes(verdict, measurement)})"]
-        if measurement == "invalid" and measured
-        else []
+        [*_overload(results), f"measurement {measurement} ({codes})"] if measurement == "invalid" and measured else []
     )
     headline = {
         "failed": f"failed: {'; '.join([*failures, *stopped, *doubt])}",
         "stopped early": "; ".join([*stopped, *doubt]),
         "invalid": f"invalid: {'; '.join([*_overload(results), _findings(verdict, 'invalid')])}",
         "suspect": f"suspect: {_findings(verdict, 'suspect')}",
-        "passed": f"passed: {_gates_passed(verdict)}",
+        "passed": f"passed: {f'{len(verdict.gates)} of ' if verdict.gates else ''}{passed}",
     }[state]
     simulated = " (simulated, on a virtual clock)" if results.run.clock == "virtual" else ""
     return Outcome(state=state, headline=headline + simulated, exit_code=_exit_code(results, failed, early, policy))
@@ -102,7 +102,9 @@ def _exit_code(results: Results, failed: bool, early: Early | None, policy: Poli
         return USAGE
     verdict = results.verdict
     invalid = _STATES.get(verdict.measurement, "invalid") == "invalid" and not policy.on_invalid_warns
-    if invalid and not (failed and _is_of_overload(results)):
+    # A proven overload alone made the measurement invalid: a repetition would find the same (ADR 19).
+    of_overload = bool(_overload(results)) and invalid_by(verdict) == {"overload"}
+    if invalid and not (failed and of_overload):
         return INVALID
     if failed or not (verdict.passed or early):
         broken = any(not gate.passed for gate in verdict.gates)
@@ -119,11 +121,6 @@ def _overload(results: Results) -> list[str]:
     if results.growth is not None and results.growth.state == "unsettled":
         return []
     return [reason.finding for reason in results.verdict.deciding if reason.code == "overload"]
-
-
-def _is_of_overload(results: Results) -> bool:
-    """True if a proven overload alone made the measurement invalid: a repetition would find the same (ADR 19)."""
-    return bool(_overload(results)) and invalid_by(results.verdict) == {"overload"}
 
 
 def _failures(results: Results, measured: bool) -> list[str]:
@@ -152,10 +149,6 @@ def _of_level(verdict: Verdict, level: str) -> list[Reason]:
     return [reason for reason in verdict.deciding if reason.level == level]
 
 
-def _codes(verdict: Verdict, level: str) -> str:
-    return ", ".join(reason.code for reason in _of_level(verdict, level))
-
-
 def _findings(verdict: Verdict, level: str) -> str:
     """First finding of a level, and the number of the others."""
     reasons = _of_level(verdict, level)
@@ -163,11 +156,6 @@ def _findings(verdict: Verdict, level: str) -> str:
         return f"measurement {verdict.measurement}"
     more = f" (and {len(reasons) - 1} more)" if len(reasons) > 1 else ""
     return reasons[0].finding + more
-
-
-def _gates_passed(verdict: Verdict) -> str:
-    count = len(verdict.gates)
-    return f"{count} of {plural(count, 'gate')} passed" if count else "no gates, and nothing failed"
 
 
 def reason_lines(verdict: Verdict) -> list[str]:

@@ -99,7 +99,6 @@ def evidence_of(
         delay_p99_ms=_certain_p99(delay_ms),
         itl_ms=typical_gap_ms(tally.sketches[ITL.key]) if ITL.key in tally.sketches else None,
         events_per_arrival=EVENTS_PER_ARRIVAL.value(tally, window_s),
-        ttft_ms=_typical(tally.sketches.get(TTFT.key)),
         loop_lag_p99_ms=_worst(
             [_certain_p99(worker.loop_lag_ms) for worker in each if not worker.reads_apart or parted]
         ),
@@ -147,11 +146,6 @@ def _certain_p99(sketch: Sketch) -> float | None:
         return sketch.quantile(0.99)
     low, _ = order_interval(sketch.count, 0.99)
     return sketch.quantile(low / sketch.count) if low is not None and low < sketch.count else None
-
-
-def _typical(sketch: Sketch | None) -> float | None:
-    """Return the median; the mean if more than half of the values are 0."""
-    return None if sketch is None else sketch.quantile(0.5) or sketch.mean
 
 
 def _worst(values: list[float | None]) -> float | None:

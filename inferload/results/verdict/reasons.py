@@ -8,7 +8,7 @@ from msgspec import Struct
 from inferload.base.numbers import number, percent
 from inferload.figures.client_figures import LATE_CLIENT, LEAST_DELAY_MS
 from inferload.figures.rate_figures import HELD_EVENTS
-from inferload.results.documents.figures_document import LEAST_SHARE
+from inferload.results.documents.figures_document import LEAST_SHARE, Growth
 from inferload.results.verdict import evidence
 from inferload.turns.record import PHASES, Phase
 
@@ -17,7 +17,7 @@ Cause = Literal["client", "server", "overload"]
 
 
 class Rule(Struct, frozen=True):
-    """Rule with the limits of its two levels (None: no such level), its meaning and its remedy.
+    """Rule with the limits of its levels, suspect and invalid (None: no such level), its meaning and its remedy.
 
     A value above the limit breaks it; if `below` is set, a value below it. `if_idle`: remedy if no worker used half a core.
     `at_end`: only the ended run has its value; other rules are evaluated during the run too.
@@ -27,8 +27,7 @@ class Rule(Struct, frozen=True):
 
     code: str
     value: Callable[[evidence.Evidence], float | None]
-    suspect: float | None
-    invalid: float | None
+    limits: tuple[float | None, float | None]
     unit: str
     finding: Callable[[evidence.Evidence], str]
     means: str
@@ -48,11 +47,17 @@ class Rule(Struct, frozen=True):
 
     def broken(self, value: float) -> tuple[Level, float] | None:
         """Return the worst level whose limit the value breaks, and the limit."""
-        levels: dict[Level, float | None] = {"invalid": self.invalid, "suspect": self.suspect}
-        for level, limit in levels.items():
+        levels: tuple[Level, Level] = ("suspect", "invalid")
+        for level, limit in reversed([*zip(levels, self.limits, strict=True)]):
             if limit is not None and (value < limit if self.below else value > limit):
                 return level, limit
         return None
+
+
+def _overloaded(grew: Growth) -> str:
+    if grew.state == "unsettled":
+        return f"overloaded, or not settled yet: {grew.text}; the window is too short for the duration of a turn"
+    return f"overloaded: {grew.text}; latencies depend on the duration of the run"
 
 
 _OTHERS = "no worker used half a core: stop other processes on the machine, or use one without the server"
@@ -61,8 +66,7 @@ RULES: tuple[Rule, ...] = (
     Rule(
         "no_turns",
         lambda e: e.turns_finished,
-        None,
-        1,
+        (None, 1),
         "finished turns",
         lambda e: f"no turn {'ended' if e.turns_begun else 'was sent'} in the measure phase",
         "the measure phase has no result",
@@ -75,23 +79,22 @@ RULES: tuple[Rule, ...] = (
     Rule(
         "overload",
         evidence.overload_share,
-        LEAST_SHARE,
-        None,
+        (LEAST_SHARE, None),
         "of the offered turns: growth of the number in flight",
-        evidence.overload_text,
+        lambda e: "" if e.growth is None else _overloaded(e.growth),
         "fewer turns ended than arrived: rates are the capacity of the server, but latencies grow for as long as the load lasts. "
         "Evaluated in an open loop of constant rate",
         "lower the rate, or find the capacity with `inferload search`; if turns are long, use a longer warm-up and measure phase",
-        phases=("measure",),
         at_end=True,
     ),
     Rule(
         "client_delay",
         evidence.client_delay,
-        LATE_CLIENT,
-        1.00,
+        (LATE_CLIENT, 1.00),
         f"p99 of the client delay / median gap (mean gap of a held stream); 0 below {LEAST_DELAY_MS:g} ms",
-        evidence.client_delay_text,
+        lambda e: (
+            f"the client added at least {number(e.delay_p99_ms)} ms to 1 % of the gaps, whose median is {number(e.itl_ms)} ms"
+        ),
         "data that waits in the client keeps its kernel timestamp, but chunks that wait together are read as one with the "
         "newest timestamp: upper percentiles of gaps, and of TTFT if a first token is among them, include client delay",
         "use more workers, each on its own core, or fewer streams",
@@ -101,10 +104,12 @@ RULES: tuple[Rule, ...] = (
     Rule(
         "held_stream",
         evidence.held_stream,
-        HELD_EVENTS,
-        None,
+        (HELD_EVENTS, None),
         "output events per arrival - p99 of the client delay / mean gap",
-        evidence.held_stream_text,
+        lambda e: (
+            f"the stream arrived in bursts of {number(e.events_per_arrival)} events, with a mean gap of {number(e.itl_ms)} ms: a "
+            "proxy, a gateway or the server holds it, or each token of a draft is an event"
+        ),
         "TTFT and ITL are those of what holds the stream: the first token waits for later ones, and most gaps are 0. E2E, TPOT "
         "and rates are correct. Events that a late client can have joined are not counted",
         "turn off buffering on the way (docs/how-to/gateways.md); `inferload doctor` shows how a stream arrives",
@@ -113,8 +118,7 @@ RULES: tuple[Rule, ...] = (
     Rule(
         "held_gaps",
         lambda e: evidence.ratio(e.between.held_ms, e.between.gap_ms),
-        0.15,
-        None,
+        (0.15, None),
         "(median gap - last gap) / median gap of turns with a token in each event, if nearly all agree; 0 otherwise",
         lambda e: (
             f"the last gap of each turn is {number(e.between.held_ms)} ms shorter than the others ({number(e.between.gap_ms)} ms): "
@@ -123,27 +127,23 @@ RULES: tuple[Rule, ...] = (
         "TTFT is longer by this difference; E2E and the other gaps are correct, ITL includes the last gap, which is too short. "
         "Seen with haproxy, which holds small writes for 200 ms",
         "turn off the delay on the way (haproxy: option http-no-delay; docs/how-to/gateways.md)",
-        phases=("measure",),
         at_end=True,
     ),
     Rule(
         "more_requests",
         evidence.more_requests,
-        0.001,
-        None,
+        (0.001, None),
         "requests at the servers that the client did not send / requests that it sent; 0 for a single one",
         lambda e: f"{e.between.arrived} requests arrived at the servers, and the client sent {e.between.sent}",
         "a proxy or gateway repeats requests (after 429, 5xx or a timeout), or other clients used the servers: their load was "
         "higher than planned",
         "turn off the retries of the proxy or gateway, and keep other clients away",
-        phases=("measure",),
         at_end=True,
     ),
     Rule(
         "completed_cuts",
         lambda e: evidence.ratio(e.between.cut, e.between.ok),
-        0,
-        None,
+        (0, None),
         "of the turns that ended well: aborted or failed at the servers",
         lambda e: (
             f"{e.between.cut} of {e.between.ok} turns ended well, but the servers completed fewer: a proxy or gateway ended cut "
@@ -151,30 +151,26 @@ RULES: tuple[Rule, ...] = (
         ),
         "failures are counted as successes, with shorter answers and an invented usage: error rate, E2E and tokens are too good",
         "compare with a run on the servers themselves; see their logs",
-        phases=("measure",),
         at_end=True,
         cause="server",
     ),
     Rule(
         "other_usage",
         evidence.other_usage,
-        0.02,
-        None,
+        (0.02, None),
         "difference between the output tokens of client and servers / those of the servers, if both finished the same requests",
         lambda e: (
             f"the answers report {e.between.output_tokens} output tokens, and the servers generated {e.between.generated_tokens}"
         ),
         "the usage of the answers is not that of the servers: token rates, TPOT and lengths are wrong by this difference",
         "`inferload doctor --direct` shows whether a proxy or gateway changes the usage",
-        phases=("measure",),
         at_end=True,
         cause="server",
     ),
     Rule(
         "refused_idle",
         lambda e: evidence.ratio(e.between.refused_idle, e.between.turns),
-        0.001,
-        None,
+        (0.001, None),
         "of the turns: 429 or 5xx while the metrics pages show no request, and, where they count all requests, no arrival",
         lambda e: (
             f"{e.between.refused_idle} of {e.between.turns} turns were refused (429 or 5xx) while the servers had no request"
@@ -182,14 +178,12 @@ RULES: tuple[Rule, ...] = (
         "the errors come from a router, a gateway or its circuit breaker, or from a server that does not count them: rates are not "
         "those of the servers, which were idle meanwhile",
         "see the log of the router or gateway; turn off its circuit breaker, cooldown or rate limit for a load test",
-        phases=("measure",),
         at_end=True,
     ),
     Rule(
         "client_lag",
         evidence.client_lag,
-        0.05,
-        0.25,
+        (0.05, 0.25),
         "mean lag without connecting / mean duration of a turn",
         lambda e: (
             f"turns were sent {number(evidence.own_lag_ms(e))} ms late on average, and last {number((e.turn_mean_s or 0) * 1e3)} ms"
@@ -202,8 +196,7 @@ RULES: tuple[Rule, ...] = (
     Rule(
         "loop_lag",
         lambda e: e.loop_lag_p99_ms,
-        5,
-        50,
+        (5, 50),
         "ms, p99 of the worst worker",
         lambda e: f"the p99 of a worker's event loop lag was at least {number(e.loop_lag_p99_ms)} ms",
         "the event loop was blocked: chunks that arrive meanwhile are read as one, and large requests are sent late "
@@ -215,8 +208,7 @@ RULES: tuple[Rule, ...] = (
     Rule(
         "client_pause",
         lambda e: e.pause_max_ms,
-        250,
-        1000,
+        (250, 1000),
         "ms, longest of the worst worker",
         lambda e: f"a worker was blocked for {number(e.pause_max_ms)} ms",
         "chunks that arrived meanwhile were read as one with the newest timestamp: gaps and stalls of that time are the client's",
@@ -226,8 +218,7 @@ RULES: tuple[Rule, ...] = (
     Rule(
         "cpu",
         lambda e: e.cpu_share,
-        0.85,
-        0.97,
+        (0.85, 0.97),
         "of one core, worst worker",
         lambda e: f"a worker used {percent(e.cpu_share)} of a core",
         "a worker is one process on one core; near its limit, requests and responses queue in it",
@@ -237,8 +228,7 @@ RULES: tuple[Rule, ...] = (
     Rule(
         "steal",
         lambda e: e.steal_share,
-        0.05,
-        0.20,
+        (0.05, 0.20),
         "of the machine's CPU time, worst worker",
         lambda e: f"the hypervisor took {percent(e.steal_share)} of the client machine's CPU time",
         "other virtual machines on the host delayed the client",
@@ -247,8 +237,7 @@ RULES: tuple[Rule, ...] = (
     Rule(
         "gc_pause",
         lambda e: e.gc_pause_max_ms,
-        50,
-        250,
+        (50, 250),
         "ms, longest of the worst worker",
         lambda e: f"a garbage collection stopped a worker for {number(e.gc_pause_max_ms)} ms",
         "a pause of this length cannot be distinguished from a stall of the server",
@@ -257,8 +246,7 @@ RULES: tuple[Rule, ...] = (
     Rule(
         "at_limit",
         evidence.at_limit_share,
-        0.01,
-        None,
+        (0.01, None),
         "of the turns and sessions: delayed or dropped",
         evidence.at_limit_text,
         "arrivals.max_in_flight limited the load, so that a slow server received less than was planned",
@@ -267,8 +255,7 @@ RULES: tuple[Rule, ...] = (
     Rule(
         "dropped_sessions",
         evidence.dropped_share,
-        0.001,
-        0.05,
+        (0.001, 0.05),
         "of the planned sessions",
         lambda e: (
             f"{e.sessions_dropped - e.sessions_at_limit} of {e.sessions_planned} planned sessions were dropped, "
@@ -280,10 +267,9 @@ RULES: tuple[Rule, ...] = (
     Rule(
         "offered_vs_achieved",
         evidence.late_share,
-        0.01,
-        0.05,
+        (0.01, 0.05),
         "of the planned sessions: neither dropped, nor delayed into a later phase by max_in_flight, nor started in their phase",
-        evidence.late_text,
+        lambda e: f"only {e.sessions_begun} of {e.sessions_due} sessions that were due in this phase started in it",
         "the achieved rate is lower than the offered rate",
         "use more workers",
         at_end=True,
@@ -291,8 +277,7 @@ RULES: tuple[Rule, ...] = (
     Rule(
         "lost_worker",
         lambda e: e.lost_workers,
-        None,
-        0,
+        (None, 0),
         "workers",
         lambda e: f"{e.lost_workers} of {e.workers} workers were lost during the run",
         "their turns are missing, and the load was lower from then on",
@@ -301,8 +286,7 @@ RULES: tuple[Rule, ...] = (
     Rule(
         "report_gap",
         lambda e: e.report_gaps,
-        None,
-        0,
+        (None, 0),
         "reports",
         lambda e: f"{e.report_gaps} reports of workers never reached the master",
         "counts and percentiles do not include the turns in these reports",
@@ -311,8 +295,7 @@ RULES: tuple[Rule, ...] = (
     Rule(
         "lost_records",
         lambda e: e.lost_records,
-        None,
-        0,
+        (None, 0),
         "turn records",
         lambda e: f"{e.lost_records} records of turns that were counted are missing ({e.lost_records_why})",
         "counts and rates are the workers' own and complete; percentiles are approximate, and figures that need records "
@@ -323,8 +306,7 @@ RULES: tuple[Rule, ...] = (
     Rule(
         "write_error",
         lambda e: len(e.write_errors),
-        0,
-        None,
+        (0, None),
         "files that could not be written, without turn records",
         lambda e: f"not all files of the run could be written ({'; '.join(e.write_errors)})",
         "server metrics, marks or Locust's tables are incomplete",
@@ -334,8 +316,7 @@ RULES: tuple[Rule, ...] = (
     Rule(
         "locust_adaptation",
         lambda e: len(e.adaptations_left_out),
-        0,
-        None,
+        (0, None),
         "adaptations of Locust that figures depend on and that were not applied",
         lambda e: f"adaptations do not fit the installed Locust ({'; '.join(e.adaptations_left_out)})",
         "the installed version of Locust is not a tested one; docs/reference/locust-versions.md lists the adaptations",
@@ -344,8 +325,7 @@ RULES: tuple[Rule, ...] = (
     Rule(
         "clock_skew",
         lambda e: e.clock_uncertainty_ms,
-        5,
-        None,
+        (5, None),
         "ms, worst worker",
         lambda e: f"a worker's clock offset has an uncertainty of {number(e.clock_uncertainty_ms)} ms",
         "durations are correct, but time series of workers and servers may be shifted against each other by this much",
@@ -354,8 +334,7 @@ RULES: tuple[Rule, ...] = (
     Rule(
         "clock_step",
         lambda e: e.clock_steps,
-        0,
-        None,
+        (0, None),
         "steps of a worker's wall clock",
         lambda e: f"the wall clock of the workers was set during the run, by {e.clock_stepped_s:+,.1f} s in total",
         "durations use the monotonic clock and stay correct; kernel timestamps of data that was being read are ignored, or wrong "
@@ -365,8 +344,7 @@ RULES: tuple[Rule, ...] = (
     Rule(
         "unfinished_drain",
         evidence.unfinished_share,
-        0,
-        0.05,
+        (0, 0.05),
         "of the turns begun",
         lambda e: f"{e.turns_unfinished} of {e.turns_begun} turns were still streaming at the end of the drain",
         "the longest turns are missing from every percentile, so that latencies are too low",
@@ -377,8 +355,7 @@ RULES: tuple[Rule, ...] = (
     Rule(
         "count_mismatch",
         lambda e: len(e.count_faults),
-        None,
-        0,
+        (None, 0),
         "inconsistent counts",
         lambda e: f"counts are inconsistent ({'; '.join(e.count_faults)})",
         "turns or sessions were lost or counted twice",
@@ -388,8 +365,7 @@ RULES: tuple[Rule, ...] = (
     Rule(
         "server_restart",
         lambda e: e.server_restarts,
-        None,
-        0,
+        (None, 0),
         "restarts",
         lambda e: f"a server restarted {e.server_restarts} times during the measure phase",
         "results include a server with cold caches",
@@ -399,11 +375,10 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule(
         "scrape_gap",
-        lambda e: None if e.scrape_gap is None else e.scrape_gap.gap_s / e.scrape_gap.limit_s,
-        1,
-        None,
+        lambda e: e.scrape_gap.gap_s / e.scrape_gap.limit_s,
+        (1, None),
         "longest time without a scrape of a server / max(5 s, 2.5 scrape intervals)",
-        evidence.scrape_gap_text,
+        lambda e: f"the metrics page of {e.scrape_gap.target} was not scraped for {number(e.scrape_gap.gap_s)} s",
         "server figures are of a part of the measure phase: means and maxima of gauges lack the gap, and counts are unknown if "
         "it is at an end of the phase; gates on such figures fail",
         "check that the metrics page answers under load; the scraper's errors are in the master's standard error",
@@ -412,8 +387,7 @@ RULES: tuple[Rule, ...] = (
     Rule(
         "warm_cache",
         lambda e: e.warm_cache_share,
-        0.01,
-        None,
+        (0.01, None),
         "of prompt tokens of first turns",
         lambda e: (
             f"{percent(e.warm_cache_share)} of the prompt tokens of first turns were cached before this run sent them"
@@ -425,8 +399,7 @@ RULES: tuple[Rule, ...] = (
     Rule(
         "littles_law",
         evidence.littles_law,
-        0.25,
-        None,
+        (0.25, None),
         "relative difference",
         evidence.littles_law_text,
         "turns in flight must equal rate x duration (Little's law); otherwise the load was not steady, the server had other "
@@ -437,8 +410,7 @@ RULES: tuple[Rule, ...] = (
     Rule(
         "token_balance",
         evidence.token_balance,
-        0.10,
-        0.50,
+        (0.10, 0.50),
         "relative difference, without turns that are partly outside the window",
         evidence.token_balance_text,
         "tokens that stream in the window must equal the tokens of the turns that end in it; otherwise the server's running token "
@@ -451,8 +423,7 @@ RULES: tuple[Rule, ...] = (
     Rule(
         "stamps_missing",
         evidence.stamped_share,
-        0.5,
-        None,
+        (0.5, None),
         "of the reads",
         lambda e: f"only {percent(e.stamped_share)} of the reads had a kernel receive timestamp",
         "other reads have the time of the read in the process, and their client delay is not known",
@@ -462,8 +433,7 @@ RULES: tuple[Rule, ...] = (
     Rule(
         "user_stamps",
         lambda e: None if e.stamps is None else float(e.stamps == "user"),
-        0,
-        None,
+        (0, None),
         "1: no kernel timestamps",
         lambda e: (
             "this system provides no kernel receive timestamps, so every latency includes an unknown client delay"

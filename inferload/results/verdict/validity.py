@@ -1,9 +1,10 @@
 """Validity of a measurement: the verdict and its reasons.
 
-`python -m inferload.results.verdict.validity` prints docs/reference/validity.md.
+`python -m inferload.results.verdict.validity` writes the table of docs/reference/validity.md.
 """
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Literal
 
 from msgspec import Struct
@@ -93,66 +94,21 @@ def _reasons(evidence: Evidence, rules: Sequence[Rule] = RULES) -> list[Reason]:
     return reasons
 
 
-_HEAD = """# When a measurement is not valid
-
-<!-- Generated: python -m inferload.results.verdict.validity > docs/reference/validity.md -->
-
-A load generator that is slower than the server reports its own latency. inferload measures the client during the run, and
-each run ends with a verdict on its measurement:
-
-* **valid**: no rule of the table below was broken in the measure phase;
-* **suspect**: read the reasons before you use the figures; the exit code does not change;
-* **invalid**: do not use the figures. A headless run ends with exit code 3, unless `--on-invalid warn` is given.
-
-The verdict is one part of the run's outcome, which the terminal, the web page, the report, JUnit and `summary.json` state in
-one line. From the worst: **failed** (a gate failed; without gates a turn, another request or a task), **stopped early** (by
-Ctrl-C, SIGTERM, SIGHUP or the loss of every worker before the planned end), **invalid**, **suspect**, **passed**. A run
-can fail with a valid measurement. A failed run whose measurement is invalid ends with exit code 3, except where a proven
-overload alone made it invalid (reasons `no_turns`, `unfinished_drain`): this ends with exit code 1, as a repetition finds the
-same. Such an overload is named before *invalid*.
-
-Reasons found in the warm-up or the drain are listed, but do not affect the verdict. An unknown value gives no reason. Of a
-percentile with fewer than 10 samples beyond it, the lower end of its 95 % interval counts. A reason is *suspect* or *invalid*
-if the value is above (>) or below (<) the limit in that column.
-
-**During the run** the rules marked so are evaluated each second over the measure phase so far, with the same limits: the status
-lines, `--live` and Locust's tab *Inference* say *valid so far*, *would be suspect* or *would be invalid*, with the first reason.
-The others need the end of the run, so that a measurement that is valid so far can still end as suspect or invalid. What the tab
-says of the server (such as *kept-up*) is no statement on the client.
-
-| code | value | suspect | invalid | during the run | meaning | remedy |
+_TABLE = """| code | value | suspect | invalid | during the run | meaning | remedy |
 | --- | --- | --- | --- | --- | --- | --- |
 """
 
 
-def document() -> str:
-    """Return the text of docs/reference/validity.md."""
+def document(page: str) -> str:
+    """Return docs/reference/validity.md with the table of these rules. `page`: its text."""
     rows = [
-        f"| `{rule.code}` | {rule.unit} | {_limit(rule, rule.suspect)} | {_limit(rule, rule.invalid)} "
+        f"| `{rule.code}` | {rule.unit} | {' | '.join(_limit(rule, limit) for limit in rule.limits)} "
         f"| {'-' if rule.at_end else 'yes'} | {rule.means} "
         f"| {rule.remedy}{f'; if {rule.if_idle}' if rule.if_idle else ''} |\n"
         for rule in RULES
     ]
-    return _HEAD + "".join(rows) + _READERS
-
-
-_READERS = """
-
-## The reader of the sockets
-
-A compiled thread (`native`) reads the sockets of the client, or Python code in the event loop (`python`), where each
-token costs more. The Python reader is used where the extension is not compiled; with `INFERLOAD_READER=python`; and for
-https targets where the thread cannot decrypt: with `SSLKEYLOGFILE`, or if the `ssl` module is not that of CPython.
-Both readers give the same records, apart from the instants. Neither uses the processor while a server is silent: a
-stream that stops within its last event is parsed once, and again 20 ms after more of it has arrived.
-
-The reader and its reason are in the log at the start of a run, in the line `client` of the terminal, below the table
-*Load generator* of `--details` and the report, in `summary.json` (`client.readers`) and for each worker in `run.json`.
-Reasons that can depend on it, such as `client_delay`, name the Python reader. Where the compiled one could be used, a
-warning and a note say how: `INFERLOAD_READER` is to be unset, or a C compiler and Python's headers are to be installed,
-followed by `make -B setup` in a clone, or by a repeated installation with `pip install --force-reinstall --no-deps
---no-cache-dir --no-binary inferload`. `inferload doctor` checks it before a run. The system must be Linux.
-"""
+    head, table, rest = page.partition(_TABLE)
+    return head + table + "".join(rows) + "\n" + rest.partition("\n\n")[2]
 
 
 def _limit(rule: Rule, limit: float | None) -> str:
@@ -160,4 +116,5 @@ def _limit(rule: Rule, limit: float | None) -> str:
 
 
 if __name__ == "__main__":
-    print(document(), end="")
+    path = Path("docs/reference/validity.md")
+    path.write_text(document(path.read_text(encoding="utf-8")), encoding="utf-8")

@@ -13,6 +13,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from inferload.base.numbers import number, percent
+from inferload.figures import metric_names as names
 from inferload.figures import server_figures as figures
 from inferload.run.live.scrape_window import LiveWindow, Values
 from inferload.servers.bottleneck import evidence as facts
@@ -24,18 +25,7 @@ from inferload.servers.bottleneck.rules import judge
 from inferload.turns.sketch import Floats
 
 _SCRAPES = round(WINDOW_S) + 1  # one per second
-_RUNNING, _WAITING, _CAPACITY, _DEFERRED, _KV_USAGE, _FINISHED, _GENERATED = (
-    row.formula.readings[0].name
-    for row in (
-        figures.RUNNING,
-        figures.WAITING,
-        figures.WAITING_CAPACITY,
-        figures.WAITING_DEFERRED,
-        figures.KV_CACHE_USAGE,
-        figures.FINISHED,
-        figures.GENERATION_TOKENS,
-    )
-)
+_CAPACITY, _DEFERRED = (row.formula.readings[0].name for row in (figures.WAITING_CAPACITY, figures.WAITING_DEFERRED))
 _IN_FLIGHT = "turns in flight"  # at the client
 _QUEUED = "queued"  # without a cause that can be stated during the run
 
@@ -66,13 +56,13 @@ class LiveDiagnosis(Struct):
         """Add the newest gauges and counters, and evaluate the rules."""
         self._scrapes.append((wall_s, {**gauges, _IN_FLIGHT: client.in_flight}))
         self._failed.append(client.failed)
-        fresh = _WAITING in gauges
+        fresh = names.WAITING in gauges
         if fresh:
-            self._phases.add(wall_s, gauges.get(_CAPACITY, gauges[_WAITING]) > 0)
+            self._phases.add(wall_s, gauges.get(_CAPACITY, gauges[names.WAITING]) > 0)
         phase = self._phases.newest
         if phase is None:
             return
-        answered = [number for number, (_, known) in enumerate(self._scrapes) if _WAITING in known]
+        answered = [number for number, (_, known) in enumerate(self._scrapes) if names.WAITING in known]
         of_phase = answered[phase.first - self._phases.count :]
         evidence = self._evidence(of_phase, client)
         finding = self._judged(evidence) if fresh and self._phases.count >= LEAST_S else None
@@ -83,7 +73,7 @@ class LiveDiagnosis(Struct):
     @property
     def window(self) -> LiveWindow:
         """Scrapes of the last seconds that an inference server answered."""
-        return LiveWindow([(at_s, values) for at_s, values in self._scrapes if _RUNNING in values])
+        return LiveWindow([(at_s, values) for at_s, values in self._scrapes if names.RUNNING in values])
 
     def state(self) -> dict[str, object] | None:
         """Return code, begin and text of the finding; None without one."""
@@ -102,11 +92,11 @@ class LiveDiagnosis(Struct):
         gauges = self._scrapes[-1][1]
         words = [
             f"{number(gauges[name])} {label}"
-            for name, label in ((_RUNNING, figures.RUNNING.label), (_WAITING, figures.WAITING.label))
+            for name, label in ((names.RUNNING, figures.RUNNING.label), (names.WAITING, figures.WAITING.label))
             if name in gauges
         ]
-        if _KV_USAGE in gauges:
-            words.append(f"KV {percent(gauges[_KV_USAGE])}")
+        if names.KV_CACHE_USAGE in gauges:
+            words.append(f"KV {percent(gauges[names.KV_CACHE_USAGE])}")
         return ", ".join(words)
 
     def _judged(self, evidence: facts.WindowEvidence) -> Finding | None:
@@ -145,7 +135,9 @@ class LiveDiagnosis(Struct):
             ),
             run=facts.WholeRun(
                 slo=self.slo,
-                troubled=self._troubled(numbers, [gauges[_FINISHED] for gauges in known if _FINISHED in gauges]),
+                troubled=self._troubled(
+                    numbers, [gauges[names.FINISHED] for gauges in known if names.FINISHED in gauges]
+                ),
                 turns=client.ended,
             ),
         )
@@ -154,27 +146,32 @@ class LiveDiagnosis(Struct):
 def _scrapes(answered: Sequence[tuple[float, Values]]) -> facts.Scrapes:
     """Return the gauges; the head of the queue is not known."""
 
-    def column(*names: str) -> Floats:
+    def column(*of: str) -> Floats:
         return np.array(
-            [next((gauges[name] for name in names if name in gauges), math.nan) for _, gauges in answered],
+            [next((gauges[name] for name in of if name in gauges), math.nan) for _, gauges in answered],
             dtype=np.float64,
         )
 
     engines = sorted({name[name.index("@") :] for _, gauges in answered for name in gauges if "@" in name})
     at_s = np.array([at_s for at_s, _ in answered], dtype=np.float64)
-    in_flight, silent = column(_IN_FLIGHT), np.diff(column(_GENERATED), prepend=math.nan) == 0  # no new token
+    marks = {name for _, gauges in answered for name in gauges} & {names.IN_FRONT, names.DECODES_ONLY}
+    in_flight, generated = column(_IN_FLIGHT), column(names.GENERATION_TOKENS)
+    silent = (np.diff(generated, prepend=math.nan) == 0) & (names.DECODES_ONLY not in marks)  # no new token
+    # The running requests of a front end wait or run.
+    running, usage = column() if names.IN_FRONT in marks else column(names.RUNNING), column(names.KV_CACHE_USAGE)
     return facts.Scrapes(
         at_s=at_s,
-        running=column(_RUNNING),
-        capacity=column(_CAPACITY, _WAITING),
+        running=running,
+        capacity=column(_CAPACITY, names.WAITING),
         deferred=column(_DEFERRED),
-        kv_usage=column(_KV_USAGE),
+        kv_usage=usage,
         head_tokens=column(),
         by_engine=tuple(
-            facts.EngineQueue(at_s, column(_RUNNING + each), column(_CAPACITY + each, _WAITING + each))
+            facts.EngineQueue(at_s, column(names.RUNNING + each), column(_CAPACITY + each, names.WAITING + each))
             for each in engines
         ),
         in_flight=np.where(silent, np.minimum(in_flight, np.roll(in_flight, 1)), 0.0),
+        still=facts.standing_still(at_s, running, usage, column(names.PROMPT_TOKENS), generated),
     )
 
 

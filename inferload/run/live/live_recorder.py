@@ -103,11 +103,11 @@ class LiveRecorder:
     """Series of one run.
 
     `reports`: of its workers. `failures`: failed turns by class of failure so far. `slo`: limits by name, as `itl_ms`.
-    `max_num_seqs`: of the server, if known.
+    `max_num_seqs`: of the server, if known. `hosts`: addresses that turns are sent to.
     """
 
     def __init__(
-        self, reports: Recorder, slo: Mapping[str, float] | None = None, max_num_seqs: int | None = None
+        self, reports: Recorder, slo: Mapping[str, float] | None = None, max_num_seqs: int | None = None, hosts: int = 1
     ) -> None:
         self.series = Series()
         self.failures: Counter[str] = Counter()
@@ -115,6 +115,7 @@ class LiveRecorder:
         self.reports = reports
         self._slo = slo or {}
         self._max_num_seqs = max_num_seqs
+        self._hosts = hosts
         self._outliers: dict[str, tuple[float, str]] = {}  # begin and text by target
 
     @property
@@ -144,7 +145,7 @@ class LiveRecorder:
             *reports.health.figures(at_s),
             reports.failed_now.total() - reports.refused_now,
             reports.ok,
-            instant.in_flight if len(self.targets) == 1 else 0,
+            instant.in_flight if len(self.targets) == self._hosts == 1 else 0,
         )
         values |= self._server(at_s, instant, client)
         self.failures.update(reports.failed_now)

@@ -58,7 +58,7 @@ class LiveRun:
         self._models = [escaped(model) for model in models_of(run.spec, run.preflight)][:_MOST_MODELS]
         self._limits = _limits(run.spec.scenario)
         slo = run.spec.scenario.slo.model_dump(exclude_none=True)
-        self.recorder = LiveRecorder(run.recorder, slo, _max_num_seqs(run))
+        self.recorder = LiveRecorder(run.recorder, slo, _max_num_seqs(run), len(run.spec.targets))
         self.over = False
         self._result: RunResult | None = None
         self._tables: tuple[int, dict[str, Any]] | None = None  # (sequence, tables), computed once per point

@@ -3,11 +3,12 @@
 Means and shares of gauges are over the scrapes of the window; counts and rates are between its first and last scrape.
 """
 
+import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from itertools import pairwise
 from typing import Any
 
-import msgspec
 import numpy as np
 import numpy.typing as npt
 from msgspec import Struct, field
@@ -53,6 +54,17 @@ def mean_of(values: Floats) -> float | None:
     return float(known.mean()) if len(known) else None
 
 
+def standing_still(at_s: Floats, running: Floats, *others: Floats) -> npt.NDArray[np.bool_]:
+    """Return the mask of the scrapes within 10 s or more in which requests ran and no value changed; NaN is a change."""
+    steady = np.all([np.diff(values) == 0 for values in (running, *others)], axis=0) & (running[1:] > 0)
+    mask = np.zeros(len(at_s), dtype=np.bool_)
+    ends = np.flatnonzero(np.diff(steady.astype(int), prepend=0, append=0))
+    for first, last in zip(ends[::2], ends[1::2], strict=True):
+        mask[first : last + 1] = at_s[last] - at_s[first] >= LEAST_STILL_S
+    return mask
+
+
+LEAST_STILL_S = 10.0  # longer than a step
 _ROUNDING = 1e-3  # of a block: the usage is a rounded quotient
 
 
@@ -78,6 +90,7 @@ class Scrapes(EngineQueue, frozen=True):
     by_engine: tuple[EngineQueue, ...] = ()
     in_flight: Floats | None = None  # turns that have waited for output for some time; None: not known
     asleep: npt.NDArray[np.bool_] | None = None  # sleep state of the server; None: not published
+    still: npt.NDArray[np.bool_] | None = None  # of `standing_still`, with the counters of tokens
 
 
 class ClientReason(Struct, frozen=True):
@@ -168,6 +181,7 @@ class WholeRun(Struct, frozen=True):
     slo: Mapping[str, float] = field(default_factory=dict)
     troubled: bool = False  # turns failed, or the server stopped answering or restarted
     rates: str | None = None  # rates of an open loop without growth, as text
+    hit_notes: tuple[str, ...] = ()  # why the hit rates are approximate
     missed: tuple[str, ...] = ()  # latency limits that the run missed: gates, SLO
     turns: int | None = None  # that ended well
 
@@ -201,8 +215,10 @@ class WindowEvidence(Struct, frozen=True):
         """True if requests wait at many scrapes, or, by the server's own times, for a large part of the time of a request."""
         served, waiting = self.served, mean_of(self.scrapes.capacity) or 0.0
         times_ms = np.array([served.queue_ms, served.prefill_ms, served.decode_ms], dtype=np.float64)
-        # Of requests that waited before the window, the scrapes show less (Little's law).
-        in_window = 1000 * waiting * self.length_s >= 0.5 * times_ms[0] * (served.finished or np.inf)
+        finished, at_begin = served.finished or 0, (self.scrapes.running + self.scrapes.capacity)[:1].sum()
+        # Of requests that waited before the window, the scrapes show less (Little's law), if some were in flight at its begin.
+        shown = 1000 * waiting * self.length_s >= 0.5 * times_ms[0] * finished
+        in_window = finished > 0 and (shown or at_begin <= 0.2 * finished)
         long = in_window and times_ms[0] >= LEAST_QUEUE_MS and times_ms[0] >= QUEUED_SHARE * times_ms.sum()
         return self.waiting_share >= QUEUED_SHARE or bool(long)
 
@@ -212,43 +228,42 @@ class WindowEvidence(Struct, frozen=True):
         return not np.isnan(self.scrapes.capacity).all()
 
 
-class _Scheduler(msgspec.Struct):
-    max_num_seqs: int | None = None
-
-
-class _Server(msgspec.Struct):
-    scheduler_config: _Scheduler = msgspec.field(default_factory=_Scheduler)
-
-
-class _Config(msgspec.Struct):
-    """What is read of the configuration that a server reports."""
-
-    server: _Server = msgspec.field(default_factory=_Server)
-
-
 def max_num_seqs(deployed: Deployment) -> int | None:
-    """Return max_num_seqs of the deployed server; None if unknown."""
-    with suppress(msgspec.ValidationError):  # the server reports no configuration, or one of another form
-        configured = msgspec.convert(deployed.config, _Config).server.scheduler_config.max_num_seqs
-        if configured is not None:
-            return configured
-    value = option_of(deployed.command or (), "--max-num-seqs")
-    return int(value) if value is not None and value.isdecimal() else None
+    """Return max_num_seqs of the deployed server, by the configuration that it reports or its command line; None if unknown."""
+    configured: Any = deployed.config
+    for key in ("server", "scheduler_config", "max_num_seqs"):
+        configured = configured.get(key) if isinstance(configured, Mapping) else None
+    if isinstance(configured, int):
+        return configured
+    value = quantity(option_of(deployed.command or (), "--max-num-seqs"))
+    return None if value is None else int(value)
 
 
 def stream_interval(deployed: Deployment) -> int | None:
-    """Return the configured tokens per event (vLLM's default: 1); None if the command line of the server is unknown."""
-    if deployed.command is None:
+    """Return the configured tokens per event (vLLM's default: 1); None if the options of the server are not known."""
+    if deployed.command is None or option_of(deployed.command, "--config") is not None:
         return None
-    value = option_of(deployed.command, "--stream-interval") or "1"
-    return int(value) if value.isdecimal() else None
+    value = quantity(option_of(deployed.command, "--stream-interval") or "1")
+    return None if value is None else int(value)
 
 
 def option_of(command: Sequence[str], option: str) -> str | None:
-    """Return the value of an option, empty for one without a value; None if absent."""
-    for index, word in enumerate(command):
+    """Return the last value of an option, empty for one without a value; None if absent. vLLM also reads `_` in names as `-`."""
+    found = None
+    for word, following in pairwise((*command, "--")):
         name, sign, value = word.partition("=")
-        if name == option:
-            following = command[index + 1] if index + 1 < len(command) else ""
-            return value if sign else "" if following.startswith("--") else following
+        if _SHORT.get(name, name.replace("_", "-")) == option:
+            found = value if sign else "" if re.match("--?[a-zA-Z]|--$", following) else following
+    return found
+
+
+def quantity(text: str | None) -> float | None:
+    """Return the number of an option, such as 8192, 0.9, 8k (8,000) or 8K (8,192); None for other text."""
+    number, unit = (text[:-1], _UNITS[text[-1]]) if text and text[-1] in _UNITS else (text, 1)
+    with suppress(TypeError, ValueError):
+        return float(number) * unit  # type: ignore[arg-type]
     return None
+
+
+_SHORT = {"-q": "--quantization", "-dt": "--dtype", "-tp": "--tensor-parallel-size"}
+_UNITS = {"k": 1000, "K": 1024, "m": 1000**2, "M": 1024**2}

@@ -72,22 +72,16 @@ def _judged(peer: Peer, peers: Sequence[Peer], silence_s: float) -> Outlier | No
         if value is None or not known or not _counts(peer):
             continue
         usual = median(known)
-        if value >= _least_ratio(peer) * usual and value - usual >= least:
+        steady = (peer.finished or 0.0) >= _STEADY_REQUESTS
+        if value >= (_LEAST_RATIO if steady else _LEAST_UNSTEADY) * usual and value - usual >= least:
             ratio = value / usual if usual else float("inf")
-            times = (
-                f"{number(ratio)} x that of its {'peers' if len(others) > 1 else 'peer'}"
-                if usual
-                else "its peers have none"
-            )
+            of_peers = f"{number(ratio)} x that of its {'peers' if len(others) > 1 else 'peer'}"
+            times = of_peers if usual else "its peers have none"
             slower.append((ratio, row, f"{row.title} {number(value)} ms, {times}"))
     if all(row is server_figures.QUEUE for _, row, _ in slower):  # near saturation, queues of equal servers differ
         return None
     slower.sort(key=lambda entry: -entry[0])
     return Outlier(peer.target, slower[0][0], "; ".join(text for _, _, text in slower))
-
-
-def _least_ratio(peer: Peer) -> float:
-    return _LEAST_RATIO if (peer.finished or 0.0) >= _STEADY_REQUESTS else _LEAST_UNSTEADY
 
 
 def _counts(peer: Peer) -> bool:

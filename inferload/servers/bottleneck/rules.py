@@ -11,7 +11,7 @@ from inferload.figures.client_figures import LATE_CLIENT, LEAST_DELAY_MS
 from inferload.figures.rate_figures import HELD_EVENTS, joined_on_the_way
 from inferload.figures.turn_figures import ITL, TPOT
 from inferload.servers.bottleneck import queue_rules
-from inferload.servers.bottleneck.evidence import ItlByLoad, WindowEvidence, mean_of
+from inferload.servers.bottleneck.evidence import LEAST_STILL_S, ItlByLoad, WindowEvidence, mean_of
 from inferload.servers.bottleneck.finding import BUSY_CLIENT, QUEUED_SHARE, Finding
 
 KEPT_UP = "kept-up"
@@ -149,7 +149,10 @@ def _decode(evidence: WindowEvidence) -> Finding | None:
     itl, limit = served.server_itl_ms, slo.get(TPOT.key) or slo.get(ITL.key)
     over = itl is not None and limit is not None and itl > limit
     rise = _rise(evidence.itl)
-    if not (over or rise or _slower(itl, evidence.itl)):
+    alone_ms, ratio = evidence.itl.itl_alone_ms, evidence.itl.load_ratio
+    # At the same load, an ITL above its lowest value is not the effect of the load.
+    slower = None not in (itl, alone_ms, ratio) and (ratio or 0.0) > 1.3 and (itl or 0.0) > 1.3 * (alone_ms or 0.0)
+    if not (over or rise or slower):
         return None
     sentences = [f"few requests waited; decode is {percent(decode / whole)} of the request time"]
     if itl is not None:
@@ -165,20 +168,13 @@ def _rise(itl: ItlByLoad) -> list[str]:
     return [f"ITL rises with the number of running requests: {few} to {many} ms"]
 
 
-def _slower(itl_ms: float | None, by_load: ItlByLoad) -> bool:
-    """Return True if ITL is above its lowest value at a higher load; at the same load, this is not the effect of the load."""
-    alone_ms, ratio = by_load.itl_alone_ms, by_load.load_ratio
-    return itl_ms is not None and alone_ms is not None and ratio is not None and ratio > 1.3 and itl_ms > 1.3 * alone_ms
-
-
 def _cache_miss(evidence: WindowEvidence) -> Finding | None:
     expected, counted = evidence.run.expected_hit_rate, evidence.run.counted_hit_rate
     if expected is None or counted is None or expected - counted <= 0.10:
         return None
-    hits = f"{percent(counted)} of the prompt tokens were prefix-cache hits"
-    return Finding(
-        "cache-miss-bound", 2.8, (f"{hits}; an unlimited cache would have had {percent(expected)}",), probable=True
-    )
+    hits = f"{percent(counted)} of the prompt tokens were prefix-cache hits; an unlimited cache would have had {percent(expected)}"
+    notes = (f"these rates are approximate: {note}" for note in evidence.run.hit_notes)
+    return Finding("cache-miss-bound", 2.8, (hits, *notes), probable=True)
 
 
 def _speculation(evidence: WindowEvidence) -> Finding | None:
@@ -190,11 +186,11 @@ def _speculation(evidence: WindowEvidence) -> Finding | None:
 
 
 def _deferred(evidence: WindowEvidence) -> Finding | None:
-    deferred = np.nansum(evidence.scrapes.deferred)
-    waiting = deferred + np.nansum(evidence.scrapes.capacity)
-    if not waiting or deferred / waiting <= 0.2:
+    deferred = np.nan_to_num(evidence.scrapes.deferred)
+    share = deferred.sum() / max(1e-9, deferred.sum() + np.nansum(evidence.scrapes.capacity))
+    if share <= 0.2 or np.mean(deferred > 0) < QUEUED_SHARE:
         return None
-    text = f"{percent(deferred / waiting, limit=0.2)} of the waiting requests wait for something other than capacity"
+    text = f"{percent(share, limit=0.2)} of the waiting requests wait for something other than capacity"
     return Finding("deferred", 3.0, (text,))
 
 
@@ -215,14 +211,19 @@ def paused(evidence: WindowEvidence) -> Finding | None:
     scrapes = evidence.scrapes
     if scrapes.in_flight is None or not evidence.client.attributed:
         return None
-    asleep = np.zeros(len(scrapes.in_flight), dtype=bool) if scrapes.asleep is None else scrapes.asleep
-    held = (scrapes.in_flight > 0) & ((scrapes.running == 0) & (np.nan_to_num(scrapes.deferred) == 0) | asleep)
+    asleep, still = (
+        np.zeros(len(scrapes.in_flight), dtype=bool) if mask is None else mask
+        for mask in (scrapes.asleep, scrapes.still)
+    )
+    nothing_runs = (scrapes.running == 0) & (np.nan_to_num(scrapes.deferred) == 0)
+    held = (scrapes.in_flight > 0) & (nothing_runs | asleep | still)
     if np.count_nonzero(held) < _LEAST_HELD or np.mean(held) < _HELD_SHARE:
         return None
     certain = (held & asleep).any()
     if not certain and _before_server(evidence) is not None:  # the server has nothing to do because they wait before it
         return None
-    waited = f"{number(mean_of(scrapes.in_flight[held]))} turns waited for output, and no request ran"
+    stands = "no request ran" if (held & ~still).any() else f"no figure of the server changed for {LEAST_STILL_S:g} s"
+    waited = f"{number(mean_of(scrapes.in_flight[held]))} turns waited for output, and {stands}"
     figures = f"in {percent(float(np.mean(held)), limit=_HELD_SHARE)} of the scrapes {waited}"
     sentences = (figures, "its sleep state is not awake") if certain else (figures,)
     return Finding("paused", 5.5, sentences, probable=not certain, figures=figures)
@@ -317,10 +318,10 @@ RULES: tuple[CauseRule, ...] = (
     CauseRule(
         "paused",
         "The server runs nothing",
-        f"at {percent(_HELD_SHARE)} of the scrapes, and at least {_LEAST_HELD}, turns have waited for output for a second "
-        "while no request runs, or while the sleep state is not awake",
-        "paused, asleep, or requests that do not reach it; without a sleep state probable, and not stated if requests wait before "
-        "the server; needs the turns of this server",
+        f"at {percent(_HELD_SHARE)} of the scrapes, and at least {_LEAST_HELD}, turns have waited for output for a second while no "
+        f"request runs, no gauge or token counter changes for {LEAST_STILL_S:g} s, or the sleep state is not awake",
+        "paused, asleep, hanging, or requests that do not reach it; without a sleep state probable, and not stated if requests "
+        "wait before the server; needs the turns of this server, and running requests that include those in prefill",
         paused,
     ),
     CauseRule(
@@ -382,7 +383,7 @@ RULES: tuple[CauseRule, ...] = (
     CauseRule(
         "deferred",
         "Deferred requests",
-        "over 20 % of the waiting requests wait for something other than capacity",
+        "at 20 % of the scrapes or more requests wait for something other than capacity; they are over 20 % of those that wait",
         "LoRA, grammars and KV transfer are not distinguished",
         _deferred,
     ),

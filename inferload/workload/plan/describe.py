@@ -112,10 +112,11 @@ def _drawn_rows(
     streamed = ENDPOINTS[scenario.request.endpoint].streamed
     cache = PlannedCache(scenario, load.sessions) if hits and (streamed or isinstance(scenario.workload, Mix)) else None
     missing, estimated = _not_counted(load), _estimated(source, load)
+    limits = (f"{note}: {count:,} times in {sample.sessions:,} drawn sessions" for note, count in source.notes.items())
     return {
         "classes": cache.class_lines() if cache else [],
         "data": _data(source),
-        "session": [*_session(sample), *_limits(source, sample), *missing],
+        "session": [*_session(sample), *limits, *missing],
         "request": [*_request(scenario, sample), *estimated, *missing],
         "load": [*_load(scenario, load, sample), *_in_all(load), *estimated, *missing],
         "numbers": [*_numbers(scenario, load), *missing],
@@ -156,12 +157,6 @@ def _estimated(source: Sessions, load: loads.PlannedLoad) -> list[str]:
     if any(piece.literal for turn in firsts for message in turn.ask.messages for piece in message.pieces):
         lines.append("token counts of timestamps and prompt_text are estimates")
     return lines
-
-
-def _limits(source: Sessions, sample: Expected) -> list[str]:
-    """Return the counts of events in the drawn sessions."""
-    sessions = f"{sample.sessions:,} drawn sessions"
-    return [f"{note}: {count:,} times in {sessions}" for note, count in source.notes.items()]
 
 
 def _session(sample: Expected) -> list[str]:

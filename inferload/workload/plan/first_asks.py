@@ -114,7 +114,8 @@ def in_short(ask: Ask, mark: str = "Hello", answers: bool = False) -> Ask:
     It caches no prefix of the run's requests: prompts begin with the tools, so the first tool has another description, which
     begins with `mark`. `answers`: keep the texts of answers of the server.
     """
-    messages = tuple(message if answers and _of_server(message) else _in_short(message) for message in ask.messages)
+    kept = [answers and any(piece.key.startswith(ANSWER) for piece in message.pieces) for message in ask.messages]
+    messages = tuple(each if keep else _in_short(each) for each, keep in zip(ask.messages, kept, strict=True))
     return msgspec.structs.replace(ask, messages=messages, tools=_marked(ask.tools, mark))
 
 
@@ -131,10 +132,6 @@ def _marked(definitions: bytes, mark: str) -> bytes:
     first = tools[0]["function"]
     tools[0]["function"] = first | {"description": f"{mark}. {first.get('description', '')}"}
     return msgspec.json.encode(tools)
-
-
-def _of_server(message: Message) -> bool:
-    return any(piece.key.startswith(ANSWER) for piece in message.pieces)
 
 
 def _in_short(message: Message) -> Message:

@@ -52,7 +52,11 @@ def load_text(scenario: Scenario, marks: Sequence[Mark], data: DataContext | Non
     details = [
         "session starts" if scenario.open_loop else "",
         how,
-        *(f"changed {title} {_times(len(marks))}" for title, marks in by.items() if marks),
+        *(
+            f"changed {title} {'once' if len(marks) == 1 else f'{len(marks):,} times'}"
+            for title, marks in by.items()
+            if marks
+        ),
         _lengths(sample),
     ]
     rows = [*rows, *((title, _changed(marks)) for title, marks in by.items())]
@@ -77,7 +81,3 @@ def _changed(changes: Sequence[Mark]) -> list[str]:
     if left_out <= 0:
         return lines
     return [*lines[: _SHOWN_CHANGES - 1], f"{left_out} more changes (marks.jsonl)", lines[-1]]
-
-
-def _times(count: int) -> str:
-    return "once" if count == 1 else f"{count:,} times"

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from inferload.base.numbers import number, percent, plural, with_noun
-from inferload.scenario.scenario import Cache, Scenario
+from inferload.scenario.scenario import Scenario
 from inferload.scenario.schema.workloads import Mix
 from inferload.workload.isolation import isolation
 from inferload.workload.plan.planned_load import PlannedSession
@@ -64,7 +64,9 @@ class PlannedCache:
     def cache_lines(self) -> list[str]:
         """Return the lines on isolation, cold and warm runs, and expected hits."""
         cache = self._scenario.cache
-        return [ISOLATION[cache.isolate] + _salted(cache), *ARMS[cache.arm], *self._expected(self.hits.total)]
+        shared = cache.salt is not None and cache.isolate != "none"
+        salted = f", and with runs of the salt {cache.salt!r}" if shared else ""
+        return [ISOLATION[cache.isolate] + salted, *ARMS[cache.arm], *self._expected(self.hits.total)]
 
     def _expected(self, total: Hits) -> list[str]:
         assumed = "" if self._scenario.cache.block_size else " (assumed; set cache.block_size)"
@@ -76,9 +78,3 @@ class PlannedCache:
         if self._scenario.cache.arm == "warm" or self._scenario.cache.salt is not None:
             lines.append("hits on prefixes of an earlier run are not included")
         return lines
-
-
-def _salted(cache: Cache) -> str:
-    if cache.salt is None or cache.isolate == "none":
-        return ""
-    return f", and with runs of the salt {cache.salt!r}"

@@ -38,13 +38,10 @@ def test_the_hits_of_turns_in_turn_probably_show_routing() -> None:
         "64 % if each session stays on one server, 36 % if turns go to the servers in turn",
         "hits by server: http://a 33 %, http://b 37 %",
     )
-
-
-def test_counted_moves_prove_it() -> None:
-    finding = judge(replace(ROUND_ROBIN, moved=0.48))
-    assert finding is not None
-    assert (finding.code, finding.probable) == (LOSES_HITS, False)
-    assert finding.sentences[1] == "48 % of the turns came to another server than the turn before of their session"
+    proven = judge(replace(ROUND_ROBIN, moved=0.48))
+    assert proven is not None
+    assert (proven.code, proven.probable) == (LOSES_HITS, False)
+    assert proven.sentences[1] == "48 % of the turns came to another server than the turn before of their session"
 
 
 @pytest.mark.parametrize(
@@ -54,10 +51,7 @@ def test_counted_moves_prove_it() -> None:
         ({"counted": 0.52}, None),  # more is missing than the tolerance, but not as much as in turn
         ({"counted": 0.05}, None),  # evictions or salts: fewer hits than routing explains
         ({"in_turn": 0.6}, None),  # few turns continue others
-        (
-            {"in_turn": 0.6, "moved": 0.5},
-            LOSES_HITS,
-        ),  # the order of sending keeps sessions on a server, the router did not
+        ({"in_turn": 0.6, "moved": 0.5}, LOSES_HITS),  # the order of sending keeps sessions on a server, the router not
         ({"moved": 0.0}, STAYS),  # something else than routing loses the hits
         ({"counted": 0.63, "moved": 0.5}, None),  # servers that share a cache
         ({"counted": 0.63, "moved": 0.0}, STAYS),
@@ -167,9 +161,5 @@ def test_rates_of_the_group_and_of_each_server(tmp_path: Path) -> None:
     ],
 )
 def test_unknown_hits_say_nothing(tmp_path: Path, changes: dict[str, Any]) -> None:
-    assert _findings(tmp_path, _CACHE | changes) == []
-
-
-def test_a_restarted_server_says_nothing(tmp_path: Path) -> None:
-    """Its cache was empty."""
-    assert _findings(tmp_path, _CACHE, restarted=True) == []
+    assert _findings(tmp_path / "run", _CACHE | changes) == []
+    assert _findings(tmp_path / "restarted", _CACHE, restarted=True) == []  # a cache was empty

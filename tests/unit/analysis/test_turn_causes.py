@@ -69,12 +69,19 @@ TOO_LONG = [
     "The sum of prompt length (5000.0), query length (0) should not exceed max_num_tokens (4096)",  # TensorRT-LLM
     "prompt is too long: 210000 tokens > 200000 maximum",  # Anthropic
     "litellm.ContextWindowExceededError: ContextWindowExceededError",
+    "input (3000 tokens) is too large to process. increase the physical batch size",  # llama.cpp, embeddings
+    "internal error happened, status code ResponseType.INPUT_LENGTH_ERROR",  # LMDeploy
+    "Request prompt has 5000 tokens in total, larger than the model input length limit 4096.",  # MLC
 ]
 OTHERS = [
     "Internal Server Error",
     "CUDA out of memory. Tried to allocate 2.00 GiB",
     "the request queue length exceeds the limit",
     "upstream request timeout",
+    "Context size has been exceeded.",  # llama.cpp: the cache of all slots is full
+    "Prompt processing took too long",
+    "prompt tokens in the queue exceed the limit of 100000 tokens",
+    "The input tokens of your organization exceed the maximum of 40000 per minute",
     "The service is temporarily overloaded: too many requests are waiting",
 ]
 

@@ -29,7 +29,6 @@ GOOD = Evidence(
     sessions_begun=2000,
     delay_p99_ms=0.5,
     itl_ms=10.0,
-    ttft_ms=50.0,
     loop_lag_p99_ms=1.0,
     cpu_share=0.3,
     steal_share=0.0,
@@ -51,7 +50,23 @@ GOOD = Evidence(
     streamed_tokens=1200,
 )
 
-KEPT_UP = Growth(60.0, 10.0, 9.9, 0.5, -0.1, 1.1, "kept up")
+Changes = dict[str, Any]
+
+
+def grew(**changes: Any) -> Changes:
+    return {"growth": replace(Growth(60.0, 10.0, 9.9, 0.5, -0.1, 1.1, "kept up"), **changes)}
+
+
+def between(**counts: float) -> Changes:
+    return {"between": Between(**counts)}
+
+
+def held(events: float, delay_ms: float | None = 0.0) -> Changes:
+    return {"events_per_arrival": events, "delay_p99_ms": delay_ms}
+
+
+def sessions(begun: int, **others: int) -> Changes:
+    return {"sessions_begun": begun, **others}
 
 
 def test_a_good_run_is_valid() -> None:
@@ -60,20 +75,10 @@ def test_a_good_run_is_valid() -> None:
 
 
 # code, evidence just within every limit, just suspect, just invalid (None: no case of that level)
-EDGES: list[tuple[str, dict[str, Any], dict[str, Any] | None, dict[str, Any] | None]] = [
+EDGES: list[tuple[str, Changes, Changes | None, Changes | None]] = [
     ("no_turns", {"turns_finished": 1}, None, {"turns_finished": 0}),
-    (
-        "overload",
-        {"growth": KEPT_UP},
-        {"growth": replace(KEPT_UP, growth_per_s=0.51, state="overloaded")},
-        None,
-    ),
-    (
-        "overload",
-        {"growth": KEPT_UP},
-        {"growth": replace(KEPT_UP, growth_per_s=5.0, state="unsettled", step=2)},
-        None,
-    ),
+    ("overload", grew(), grew(growth_per_s=0.51, state="overloaded"), None),
+    ("overload", grew(), grew(growth_per_s=5.0, state="unsettled", step=2), None),
     ("client_delay", {"delay_p99_ms": 5.0}, {"delay_p99_ms": 5.01}, {"delay_p99_ms": 10.01}),
     ("client_delay", {"delay_p99_ms": 500.0, "itl_ms": None}, None, None),
     # A delay below 1 ms changes no latency, and a late client joins events itself.
@@ -82,83 +87,35 @@ EDGES: list[tuple[str, dict[str, Any], dict[str, Any] | None, dict[str, Any] | N
     # What joins events makes gaps short: the servers' own gaps bound them.
     ("client_delay", {"delay_p99_ms": 4.0, "itl_ms": 0.01, "server_itl_ms": 10.0}, None, None),
     ("client_delay", {"delay_p99_ms": 4.0, "itl_ms": 0.0}, None, None),
-    (
-        "held_stream",
-        {"events_per_arrival": 2.0, "delay_p99_ms": 0.0},
-        {"events_per_arrival": 2.01, "delay_p99_ms": 0.0},
-        None,
-    ),
-    ("held_stream", {"events_per_arrival": 2.3, "delay_p99_ms": 4.0, "itl_ms": 10.0}, None, None),
-    ("held_stream", {"events_per_arrival": 20.0, "delay_p99_ms": None}, None, None),
-    (
-        "held_gaps",
-        {"between": Between(held_ms=45.0, gap_ms=300.0)},
-        {"between": Between(held_ms=46.0, gap_ms=300.0)},
-        None,
-    ),
-    (
-        "more_requests",
-        {"between": Between(sent=100, arrived=101)},
-        {"between": Between(sent=1000, arrived=1002)},
-        None,
-    ),
-    ("completed_cuts", {"between": Between(ok=6, cut=0)}, {"between": Between(ok=6, cut=5)}, None),
-    (
-        "other_usage",
-        {"between": Between(output_tokens=1020, generated_tokens=1000)},
-        {"between": Between(output_tokens=979, generated_tokens=1000)},
-        None,
-    ),
-    (
-        "refused_idle",
-        {"between": Between(turns=1000, refused_idle=1)},
-        {"between": Between(turns=1000, refused_idle=2)},
-        None,
-    ),
-    (
-        "client_lag",
-        {"lag_mean_ms": 50.0, "turn_mean_s": 1.0},
-        {"lag_mean_ms": 51.0, "turn_mean_s": 1.0},
-        {"lag_mean_ms": 251.0, "turn_mean_s": 1.0},
-    ),
+    ("held_stream", held(2.0), held(2.01), None),
+    ("held_stream", held(2.3, 4.0), None, None),
+    ("held_stream", held(20.0, None), None, None),
+    ("held_gaps", between(held_ms=45.0, gap_ms=300.0), between(held_ms=46.0, gap_ms=300.0), None),
+    ("more_requests", between(sent=100, arrived=101), between(sent=1000, arrived=1002), None),
+    ("completed_cuts", between(ok=6, cut=0), between(ok=6, cut=5), None),
+    ("other_usage", *(between(output_tokens=count, generated_tokens=1000) for count in (1020, 979)), None),
+    ("refused_idle", between(turns=1000, refused_idle=1), between(turns=1000, refused_idle=2), None),
+    ("client_lag", *({"lag_mean_ms": lag_ms, "turn_mean_s": 1.0} for lag_ms in (50.0, 51.0, 251.0))),
     ("loop_lag", {"loop_lag_p99_ms": 5.0}, {"loop_lag_p99_ms": 5.1}, {"loop_lag_p99_ms": 50.1}),
     ("client_pause", {"pause_max_ms": 250.0}, {"pause_max_ms": 251.0}, {"pause_max_ms": 1001.0}),
     ("cpu", {"cpu_share": 0.85}, {"cpu_share": 0.86}, {"cpu_share": 0.98}),
     ("steal", {"steal_share": 0.05}, {"steal_share": 0.06}, {"steal_share": 0.21}),
     ("gc_pause", {"gc_pause_max_ms": 50.0}, {"gc_pause_max_ms": 51.0}, {"gc_pause_max_ms": 251.0}),
-    (
-        "dropped_sessions",
-        {"sessions_dropped": 2, "sessions_begun": 1998},
-        {"sessions_dropped": 3, "sessions_begun": 1997},
-        {"sessions_dropped": 101, "sessions_begun": 1899},
-    ),
+    ("dropped_sessions", *(sessions(2000 - dropped, sessions_dropped=dropped) for dropped in (2, 3, 101))),
     (
         "at_limit",
         {"turns_delayed": 10, "delayed_mean_ms": 400.0, "lag_mean_ms": 401.0},
         {"turns_delayed": 11, "sessions_at_limit": 10, "sessions_dropped": 10, "sessions_begun": 1990},
         None,
     ),
-    ("offered_vs_achieved", {"sessions_begun": 1980}, {"sessions_begun": 1979}, {"sessions_begun": 1899}),
-    (  # a delayed turn explains no session that started late for another reason
-        "offered_vs_achieved",
-        {"sessions_begun": 1900, "sessions_postponed": 80},
-        {"sessions_begun": 1979, "turns_delayed": 10},
-        {"sessions_begun": 1800, "sessions_postponed": 99, "turns_delayed": 10},
-    ),
-    (
-        "offered_vs_achieved",
-        {"sessions_planned": 10, "sessions_begun": 8},
-        None,
-        {"sessions_planned": 10, "sessions_begun": 7},
-    ),
+    ("offered_vs_achieved", sessions(1980), sessions(1979), sessions(1899)),
+    # A delayed turn explains no session that started late for another reason.
+    ("offered_vs_achieved", sessions(1900, sessions_postponed=80), sessions(1979, turns_delayed=10), None),
+    ("offered_vs_achieved", sessions(1900, sessions_postponed=80), None, sessions(1800, sessions_postponed=99)),
+    ("offered_vs_achieved", sessions(8, sessions_planned=10), None, sessions(7, sessions_planned=10)),
     ("lost_worker", {}, None, {"lost_workers": 1}),
     ("report_gap", {}, None, {"report_gaps": 1}),
-    (
-        "lost_records",
-        {},
-        None,
-        {"lost_records": 3, "lost_records_why": "worker w0: /run/turns: No space left on device"},
-    ),
+    ("lost_records", {}, None, {"lost_records": 3, "lost_records_why": "worker w0: /run/turns: No space left"}),
     ("write_error", {}, {"write_errors": ("/run/marks.jsonl: No space left on device",)}, None),
     ("locust_adaptation", {}, {"adaptations_left_out": ("buckets: percentiles are rounded",)}, None),
     ("clock_skew", {"clock_uncertainty_ms": 5.0}, {"clock_uncertainty_ms": 500.0}, None),
@@ -167,12 +124,7 @@ EDGES: list[tuple[str, dict[str, Any], dict[str, Any] | None, dict[str, Any] | N
     ("unfinished_drain", {}, {"turns_unfinished": 50}, None),
     ("count_mismatch", {}, None, {"count_faults": ("measure: 2 turns were begun, but 1 ended",)}),
     ("server_restart", {}, None, {"server_restarts": 1}),
-    (
-        "scrape_gap",
-        {"scrape_gap": ScrapeGap("http://a:8000", 5.0, 5.0)},
-        {"scrape_gap": ScrapeGap("http://a:8000", 55.0, 5.0)},
-        None,
-    ),
+    ("scrape_gap", *({"scrape_gap": ScrapeGap("http://a:8000", gap_s, 5.0)} for gap_s in (5.0, 55.0)), None),
     ("warm_cache", {"warm_cache_share": 0.01}, {"warm_cache_share": 1.0}, None),
     (
         "token_balance",
@@ -183,12 +135,8 @@ EDGES: list[tuple[str, dict[str, Any], dict[str, Any] | None, dict[str, Any] | N
     ("token_balance", {"streamed_tokens": None, "turns_per_s": 34.0}, None, None),  # the token count is unknown
     ("littles_law", {"rate_times_time": 26.0}, {"rate_times_time": 27.0}, None),
     ("littles_law", {"server_in_flight_mean": 15.1}, {"server_in_flight_mean": 14.9}, None),
-    (
-        "littles_law",
-        {"rate_times_time": 60.0, "window_s": 11.0, "streamed_tokens": 220},
-        None,
-        None,
-    ),  # the window is too short for a decision
+    # The window is too short for a decision.
+    ("littles_law", {"rate_times_time": 60.0, "window_s": 11.0, "streamed_tokens": 220}, None, None),
     ("littles_law", {"in_flight_mean": 1.0, "rate_times_time": 1.9, "server_in_flight_mean": None}, None, None),
     ("stamps_missing", {"stamped_share": 0.5}, {"stamped_share": 0.49}, None),
     ("user_stamps", {}, {"stamps": "user", "stamped_share": 0.0}, None),
@@ -196,9 +144,7 @@ EDGES: list[tuple[str, dict[str, Any], dict[str, Any] | None, dict[str, Any] | N
 
 
 @pytest.mark.parametrize(("code", "within", "suspect", "invalid"), EDGES)
-def test_each_reason_at_its_limit(
-    code: str, within: dict[str, Any], suspect: dict[str, Any] | None, invalid: dict[str, Any] | None
-) -> None:
+def test_each_reason_at_its_limit(code: str, within: Changes, suspect: Changes | None, invalid: Changes | None) -> None:
     assert judge([replace(GOOD, **within)]).measurement == "valid"
     for level, changes in (("suspect", suspect), ("invalid", invalid)):
         if changes is not None:
@@ -213,8 +159,8 @@ def test_each_reason_at_its_limit(
 def test_every_rule_is_tested_at_each_of_its_levels() -> None:
     for rule in RULES:
         edges = [edge for edge in EDGES if edge[0] == rule.code]
-        assert any(edge[2] for edge in edges) == (rule.suspect is not None), rule.code
-        assert any(edge[3] for edge in edges) == (rule.invalid is not None), rule.code
+        of_level = tuple(any(edge[level] for edge in edges) for level in (2, 3))
+        assert of_level == tuple(limit is not None for limit in rule.limits), rule.code
 
 
 def test_unknown_evidence_gives_no_reason() -> None:
@@ -235,18 +181,10 @@ def test_a_run_without_a_measure_phase_is_invalid() -> None:
     assert verdict.by_phase == {"warmup": "valid", "measure": "invalid"}
 
 
-@pytest.mark.parametrize(
-    ("cpu_share", "remedy"),
-    [
-        (None, "use more workers, each on its own core, or fewer streams"),
-        (0.5, "use more workers, each on its own core, or fewer streams"),
-        (0.03, "no worker used half a core: stop other processes on the machine, or use one without the server"),
-    ],
-)
-def test_the_text_of_a_reason_has_figure_and_remedy(cpu_share: float | None, remedy: str) -> None:
-    verdict = judge([replace(GOOD, delay_p99_ms=14.02, cpu_share=cpu_share)])
-    assert verdict.reasons[0].text == (
-        f"the client added at least 14 ms to 1 % of the gaps, whose median is 10 ms; {remedy}"
+def test_the_text_of_a_reason_has_figure_and_remedy() -> None:
+    assert judge([replace(GOOD, delay_p99_ms=14.02, cpu_share=0.03)]).reasons[0].text == (
+        "the client added at least 14 ms to 1 % of the gaps, whose median is 10 ms; no worker used half a core: stop other "
+        "processes on the machine, or use one without the server"
     )
 
 
@@ -293,7 +231,6 @@ def test_evidence_is_from_tallies_and_client_health() -> None:
     }
     measured = evidence["measure"]
     assert (measured.turns_begun, measured.turns_finished, measured.sessions_planned) == (20, 20, 20)
-    assert measured.ttft_ms == pytest.approx(50, rel=0.003)
     assert (measured.loop_lag_p99_ms, measured.cpu_share, measured.steal_share) == (9.0, 0.9, 0.1)
     assert measured.rate_times_time == pytest.approx(20 * 93 * MS / S / 60)
     assert measured.delay_p99_ms is None
@@ -364,4 +301,5 @@ def test_a_few_late_samples_prove_no_late_p99(late: int, count: int, blamed: boo
 
 def test_the_validity_page_is_generated_from_the_table() -> None:
     page = (ROOT / "docs/reference/validity.md").read_text(encoding="utf-8")
-    assert page == validity.document(), "python -m inferload.results.verdict.validity > docs/reference/validity.md"
+    assert page == validity.document(page), "python -m inferload.results.verdict.validity"
+    assert "| `no_turns` |" in page

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
+import pytest
 import surfaces
 import virtual
 from e2e_runs import mark, scenario
@@ -44,6 +45,16 @@ def test_rejection_of_all_turns_is_the_first_finding(tmp_path: Path) -> None:
         (case,) = ElementTree.parse(junit).findall(".//failure")
         assert first["text"] in str(case.text)
     assert run.code == 1, run.text
+
+
+TOO_LONG = {"message": "the request exceeds the available context size", "count": 5}
+
+
+@pytest.mark.parametrize("plan", [{"kind": "status", "status": 500}, {"kind": "error_event", "after_events": 0}])
+def test_too_long_prompts_are_refused_and_the_server_kept_up(tmp_path: Path, plan: dict[str, Any]) -> None:
+    file = scenario(tmp_path, arrivals={"kind": "constant", "sessions_per_s": 8}, phases=MEASURED)
+    run = virtual.run(tmp_path, file, "--report", acts=[(2.0, plan | TOO_LONG)])
+    assert re.search(r"\ndiagnosis: refused: 5 of \d+ turns failed .*; kept-up: ", run.text)
 
 
 def test_a_server_that_stops_answering_is_named(tmp_path: Path) -> None:

@@ -150,9 +150,36 @@ def test_turns_beyond_the_sample_end_with_the_run_too(
     assert sample.turn_count == pytest.approx(exact, abs=2 * turns)
 
 
-def test_warm_up_turns_of_users_are_not_in_the_sums() -> None:
-    text = plan_text(drawn_sessions(arrivals=CLOSED, phases__warmup_s=5.0))
-    assert "in the measure phase about 30 sessions, 30 turns" in text
+STEPS = {"kind": "steps", "steps": [{"sessions_per_s": 1, "for_s": 10}, {"sessions_per_s": 4, "for_s": 10}]}
+BY_STEPS = {"kind": "constant", "profile": STEPS}
+USERS = {"kind": "steps", "steps": [{"users": 2, "for_s": 5}, {"users": 4, "for_s": 5}]}
+TALKS = {"workload__turns": 2, "workload__think_time_s": 1.0}
+WARMS = {"warmup_s": 600, "warmup_turns": 10}
+OF_20 = "in the measure phase about 20 sessions, 20 turns, 200 input tokens, 100 output tokens"
+
+
+@pytest.mark.parametrize(
+    ("changes", "text"),
+    [
+        # turns of users in the warm-up are not in the sums, nor is a warm-up of unknown length
+        ({"arrivals": CLOSED, "phases__warmup_s": 5.0}, "in the measure phase about 30 sessions, 30 turns"),
+        ({"phases": {"sessions": 20} | WARMS}, OF_20),
+        ({"phases": {"turns": 20} | WARMS}, OF_20),
+        ({"phases": {"turns": 20} | WARMS}, "about 20 turns in the measure phase"),
+        ({"phases": {"measure_s": 10, "warmup_s": 60, "warmup_until": "steady"}}, OF_20),
+        # the mean rate of a profile is that of the run: 10 sessions in 10 s, 20 in 5 s
+        ({"arrivals": BY_STEPS, "phases": {"sessions": 30}}, "load      on average 2 turns/s"),
+        ({"arrivals": BY_STEPS, "phases": {"sessions": 30, "measure_s": 60}}, "load      on average 2 turns/s"),
+        ({"arrivals": BY_STEPS, "phases": {"measure_s": 20}}, "load      on average 2.5 turns/s"),
+        (
+            {"arrivals": {**CLOSED, "users": 20, "profile": USERS}, "phases": {"measure_s": 10}, **TALKS},
+            "limited by the server, and to 4 sessions/s by think times",
+        ),
+        ({"request": {"endpoint": "completions"}}, "answers follow their prompts directly, without a chat template"),
+    ],
+)
+def test_the_plan_says(changes: dict[str, Any], text: str) -> None:
+    assert text in plan_text(drawn_sessions(**changes))
 
 
 def test_sums_beyond_the_sample_are_estimates(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -201,19 +228,6 @@ def test_turns_beyond_the_sample_give_estimated_sessions() -> None:
     assert not load.whole
 
 
-def test_the_mean_rate_of_a_profile_is_that_of_the_run() -> None:
-    steps = [{"sessions_per_s": 1, "for_s": 10}, {"sessions_per_s": 4, "for_s": 10}]
-    by = {"kind": "constant", "profile": {"kind": "steps", "steps": steps}}
-    for phases in ({"sessions": 30}, {"sessions": 30, "measure_s": 60}):  # 10 sessions in 10 s, 20 in 5 s
-        assert "load      on average 2 turns/s" in plan_text(drawn_sessions(arrivals=by, phases=phases))
-    assert "load      on average 2.5 turns/s" in plan_text(drawn_sessions(arrivals=by, phases={"measure_s": 20}))
-
-
-def test_the_prompt_of_completions_is_described() -> None:
-    text = plan_text(drawn_sessions(request={"endpoint": "completions"}))
-    assert "sent to /completions: answers follow their prompts directly, without a chat template" in text
-
-
 TRACE = """\
 {"at_s": 0, "input_tokens": 100, "output_tokens": 10, "session": "a"}
 {"at_s": 0, "input_tokens": 100, "output_tokens": 10, "session": "b"}
@@ -247,18 +261,6 @@ def test_estimated_token_counts_are_marked(tmp_path: Path) -> None:
     assert "estimates" not in plan_text(drawn_sessions())
 
 
-@pytest.mark.parametrize("ends", [{"sessions": 20}, {"turns": 20}])
-def test_the_warm_up_of_unknown_length_is_not_in_the_counts(ends: dict[str, int]) -> None:
-    text = plan_text(drawn_sessions(phases={**ends, "warmup_s": 600, "warmup_turns": 10}))
-    assert "in the measure phase about 20 sessions, 20 turns, 200 input tokens, 100 output tokens" in text
-    assert "about 20 turns in the measure phase" in text
-
-
-def test_a_warm_up_of_unknown_length_does_not_change_the_measure_phase() -> None:
-    text = plan_text(drawn_sessions(phases={"measure_s": 10, "warmup_s": 60, "warmup_until": "steady"}))
-    assert "in the measure phase about 20 sessions, 20 turns" in text
-
-
 @pytest.mark.parametrize("by", [{"kind": "constant", "sessions_per_s": 2}, CLOSED])
 def test_the_sessions_until_a_number_of_turns_are_unknown_with_a_live_agent(by: dict[str, Any]) -> None:
     workloads = {"chat": load("smoke").workload, "live": load("agent-live").workload}
@@ -270,15 +272,6 @@ def test_the_sessions_until_a_number_of_turns_are_unknown_with_a_live_agent(by: 
     assert "in the measure phase about" not in text
     only_chats = drawn_sessions(workload=mix | {"only": "chat"}, arrivals=by, phases={"turns": 30})
     assert "in the measure phase about" in plan_text(only_chats)
-
-
-def test_the_users_of_a_profile_limit_a_closed_loop() -> None:
-    profile = {"kind": "steps", "steps": [{"users": 2, "for_s": 5}, {"users": 4, "for_s": 5}]}
-    by = {**CLOSED, "users": 20, "profile": profile}
-    text = plan_text(
-        drawn_sessions(arrivals=by, phases={"measure_s": 10}, workload__turns=2, workload__think_time_s=1.0)
-    )
-    assert "limited by the server, and to 4 sessions/s by think times" in text
 
 
 def test_models_share_no_prefixes() -> None:
