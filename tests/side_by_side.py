@@ -24,7 +24,8 @@ RUN_CASES = "run_cases("
 # Files that start programs or are time-critical, long ones first. They run before CPU-bound tests, which have a lower priority;
 # so have runs on the virtual clock, which do not wait.
 STARTING_FILES = (
-    *("test_live_browser.py", "test_sweep.py", "test_*browser*.py", "test_search_command.py", "test_calibration.py"),
+    *("test_live_browser.py", "test_sweep.py", "test_*browser*.py", "test_first_screen.py"),
+    *("test_search_command.py", "test_calibration.py"),
     *("unit/client/**/test_*.py", "test_launch.py", "test_live_display.py", "test_progress_lines.py"),
     *("test_benchmarks.py", "test_containers_side_by_side.py", "unit/deploy/simulator/test_*.py"),
     *("test_workers.py", "test_worker_run.py", "e2e/**/test_e2e_*.py"),
