@@ -13,7 +13,7 @@ from benchmarks.workers import Fleet, measured
 
 
 def test_no_turn_session_or_record_of_many_workers_is_lost(tmp_path: Path, simulator: Callable[..., Simulator]) -> None:
-    fleet = Fleet(workers=12, processes=2, turns_per_s=20, seconds=5, warmup_s=2)
+    fleet = Fleet(workers=12, processes=2, turns_per_s=8, seconds=4, warmup_s=2)
     result = measured(fleet, tmp_path, simulator().url)
     assert result.lost == ()
     assert result.turns > fleet.workers * fleet.turns_per_s

@@ -3,6 +3,7 @@
 import re
 import string
 from collections.abc import Iterator
+from itertools import cycle
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -238,9 +239,9 @@ def checked(answer: Any) -> Any:
     return answer
 
 
-@pytest.fixture(scope="module", params=[("", False), ("/load", False), ("", True)])
+@pytest.fixture(scope="module", params=[("", False), ("/load", True)])
 def site(request: pytest.FixtureRequest) -> Iterator[tuple[Any, Recorder, str]]:
-    """A web UI, with and without a base path, and with a login; its controller, and the base path."""
+    """A web UI, with and without a base path and a login; its controller, and the base path."""
     base, login = request.param
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("sys.argv", ["locust"])
@@ -249,7 +250,7 @@ def site(request: pytest.FixtureRequest) -> Iterator[tuple[Any, Recorder, str]]:
         yield web_ui_of(controller, base=base, login=login), controller, base
 
 
-@settings(max_examples=6)
+@settings(max_examples=4)
 @given(BY_OTHERS)
 @example(sent("cross-site", "no-cors", "script"))
 @example(sent("cross-site", "navigate", "iframe"))
@@ -333,18 +334,19 @@ def test_an_error_of_a_view_is_not_readable_by_other_origins() -> None:
 # -- names of the server
 
 
-@pytest.mark.parametrize(("host", "base"), [*((host, "") for host in FOREIGN), (FOREIGN[0], "/load")])
-def test_no_route_answers_under_the_name_of_another_server(host: str, base: str) -> None:
+@pytest.mark.parametrize("base", ["", "/load"])
+def test_no_route_answers_under_the_name_of_another_server(base: str) -> None:
     controller = Recorder()
     web_ui = web_ui_of(controller, base=base)
     before, client = state_of(web_ui.environment), web_ui.app.test_client()
     controller.uses.clear()
-    for method, path in routes(client):
+    for (method, path), host in zip(
+        routes(client), cycle(FOREIGN), strict=False
+    ):  # fewer than methods: each path has all
         answer = client.open(path, method=method, data=EVIL, headers={"Host": host, "Origin": f"http://{host}"})
-        assert answer.status_code == 403, (method, path)
-        assert method == "HEAD" or answer.get_json()["message"].startswith(f"Host {host}: not a name of this web UI"), (
-            path
-        )
+        assert answer.status_code == 403, (method, path, host)
+        text = "" if method == "HEAD" else answer.get_json()["message"]
+        assert method == "HEAD" or text.startswith(f"Host {host}: not a name of this web UI"), (path, host)
         assert state_of(web_ui.environment) == before, (method, path)
     assert controller.uses == []
 
