@@ -119,6 +119,7 @@ class SideBySide:
         others = Queue("others", [by_file[file] for file in self._groups.others], low_priority=True)
         session.config._tmp_path_factory.getbasetemp()  # type: ignore[attr-defined] # one folder of all processes
         gc.freeze()
+        gc.enable()
         try:
             self._fork(session, together, starting, others)
             for _ in range(self._groups.computing):
@@ -227,6 +228,7 @@ def run_items(session: pytest.Session, queues: tuple[Queue, ...], into: Connecti
 def main(arguments: list[str]) -> int:
     """Run all groups; return the exit code."""
     began_s = time.monotonic()
+    gc.disable()  # until the tests are collected: nearly all that is imported stays
     vllm = arguments[:1] == ["vllm"]
     options = [*arguments[1:], "-m", "vllm and not soak"] if vllm else arguments
     code = pytest.main([*options, str(TESTS)], [SideBySide(vllm_groups() if vllm else groups())])
