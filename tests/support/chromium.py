@@ -41,11 +41,11 @@ def binary() -> str:
 
 
 @contextlib.contextmanager
-def running(profile: Path, width: int = 1400, height: int = 900) -> Iterator[Browser]:
+def running(profile: Path) -> Iterator[Browser]:
     """Start a browser with its own profile; quit it at the end of the block."""
     options = webdriver.ChromeOptions()
     options.binary_location = binary()
-    for flag in (*_FLAGS, f"--window-size={width},{height}", f"--user-data-dir={profile}"):
+    for flag in (*_FLAGS, "--window-size=1280,720", f"--user-data-dir={profile}"):
         options.add_argument(flag)
     options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
     browser = webdriver.Chrome(options=options, service=Service(program("chromedriver")))

@@ -12,7 +12,7 @@ from live_page import OpenPage
 
 @pytest.fixture(scope="session")
 def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
-    with chromium.running(tmp_path_factory.mktemp("profile"), 1280, 720) as started:
+    with chromium.running(tmp_path_factory.mktemp("profile")) as started:
         yield started
 
 

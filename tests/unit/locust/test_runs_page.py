@@ -421,7 +421,6 @@ def test_a_link_in_a_run_directory_is_not_followed(controller: Controller, clien
     assert "secret" not in response.text
 
 
-@pytest.mark.usefixtures("forked_commands")
 def test_a_missing_report_is_built(controller: Controller, client: FlaskClient) -> None:
     folder = write(controller, "one")
     response = client.get("/inferload/runs/one/report.html")
@@ -444,7 +443,6 @@ def test_an_error_of_the_report_is_one_line(
     assert "no space for &lt;script&gt;" in response.text
 
 
-@pytest.mark.usefixtures("forked_commands")
 def test_two_runs_can_be_compared(controller: Controller, client: FlaskClient) -> None:
     write(controller, "base=line")
     write(controller, "-candidate")
