@@ -24,7 +24,8 @@ RUN_CASES = "run_cases("
 # Files that start programs or are time-critical, long ones first. They run before CPU-bound tests, which have a lower priority;
 # so have runs on the virtual clock, which do not wait.
 STARTING_FILES = (
-    *("test_live_browser.py", "test_sweep.py", "test_*browser*.py", "test_search_command.py", "test_calibration.py"),
+    *("test_live_browser.py", "test_sweep.py", "test_*browser*.py", "test_first_screen.py"),
+    *("test_search_command.py", "test_calibration.py"),
     *("unit/client/**/test_*.py", "test_launch.py", "test_live_display.py", "test_progress_lines.py"),
     *("test_benchmarks.py", "test_containers_side_by_side.py", "unit/deploy/simulator/test_*.py"),
     *("test_workers.py", "test_worker_run.py", "e2e/**/test_e2e_*.py"),
@@ -118,6 +119,7 @@ class SideBySide:
         others = Queue("others", [by_file[file] for file in self._groups.others], low_priority=True)
         session.config._tmp_path_factory.getbasetemp()  # type: ignore[attr-defined] # one folder of all processes
         gc.freeze()
+        gc.enable()
         try:
             self._fork(session, together, starting, others)
             for _ in range(self._groups.computing):
@@ -226,6 +228,7 @@ def run_items(session: pytest.Session, queues: tuple[Queue, ...], into: Connecti
 def main(arguments: list[str]) -> int:
     """Run all groups; return the exit code."""
     began_s = time.monotonic()
+    gc.disable()  # until the tests are collected: nearly all that is imported stays
     vllm = arguments[:1] == ["vllm"]
     options = [*arguments[1:], "-m", "vllm and not soak"] if vllm else arguments
     code = pytest.main([*options, str(TESTS)], [SideBySide(vllm_groups() if vllm else groups())])

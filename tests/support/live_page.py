@@ -312,10 +312,10 @@ def assert_filtered(page: LivePage, class_name: str, summary: dict[str, Any]) ->
 class Levels:
     """Users of a walk: at the start, after a step, after a ramp, and as the goal of a ramp that the stop ends."""
 
-    first: int = 10
-    raised: int = 30
-    ramped: int = 40
-    last: int = 400
+    first: int = 5
+    raised: int = 10
+    ramped: int = 15
+    last: int = 150
 
 
 def walk(
@@ -397,8 +397,9 @@ def _ended_view(page: LivePage, run_dir: Path, summary: dict[str, Any]) -> None:
 
 
 def _report(page: LivePage, summary: dict[str, Any]) -> None:
-    page.follow("report")
-    page.until(lambda: page.browser.title.startswith(summary["outcome"]["headline"]), "the report")
+    with chromium.without_charts(page.browser):
+        page.follow("report")
+        page.until(lambda: page.browser.title.startswith(summary["outcome"]["headline"]), "the report")
     page.browser.back()
     page.until(page.badge, "the live view")
 
@@ -412,12 +413,13 @@ def repeat(page: LivePage, run_dir: Path) -> None:
     page.until(lambda: page.browser.current_url == page.url, "Locust's page")
     page.open_tab()
     page.until(lambda: page.badge() != over, "the second run")
-    page.until(lambda: _has_turns_of_all_classes(page) and page.all_drawn(), "turns and charts of the second run")
+    page.until(lambda: has_turns_of_all_classes(page) and page.all_drawn(), "turns and charts of the second run")
     page.steer("Stop run")
     ended(page, run_dir)
 
 
-def _has_turns_of_all_classes(page: LivePage) -> bool:
+def has_turns_of_all_classes(page: LivePage) -> bool:
+    """Return True if two turns of each class have ended."""
     rows = page.table("By class").values()
     return bool(rows) and all(row["ok"] not in (UNKNOWN, "0", "1") for row in rows)
 
@@ -426,6 +428,7 @@ def _compared(page: LivePage) -> None:
     page.follow("runs")
     page.click("//input[@aria-label='run as baseline']")
     page.click("//input[@aria-label='run-2 as candidate']")
-    page.click("//form[@id='compare']//button")
-    page.until(lambda: page.browser.title.endswith(": comparison"), "the comparison")
+    with chromium.without_charts(page.browser):
+        page.click("//form[@id='compare']//button")
+        page.until(lambda: page.browser.title.endswith(": comparison"), "the comparison")
     assert "run-2 against run" in page.browser.find_element(By.TAG_NAME, "main").text

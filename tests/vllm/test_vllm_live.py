@@ -24,7 +24,7 @@ def test_a_run_against_vllm_is_watched(vllm_server: LocalServer, tmp_path: Path)
     client_cores, _ = launch.split_cores(launch.available_cores())
     with (
         launch.on_cores(client_cores),
-        chromium.running(tmp_path / "profile", 1280, 720) as browser,
+        chromium.running(tmp_path / "profile") as browser,
         live_page.pages(browser, tmp_path) as open_page,
     ):
         page = open_page("--host", vllm_server.url, *SHORT)

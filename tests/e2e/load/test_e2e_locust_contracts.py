@@ -14,6 +14,8 @@ from scripted_server import NOT_FOUND, ScriptedServer, body_of, streamed
 from small_scenario import document
 from streamed_answers import end_events, text_event
 
+pytestmark = pytest.mark.usefixtures("forked_programs")
+
 NODE = "node-0123456789"
 HEAD, _, BODY = streamed(text_event("chat", "Hi"), *end_events("chat", 1, prompt=20)).partition(b"\r\n\r\n")
 LOCUSTFILE = """

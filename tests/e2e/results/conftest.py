@@ -1,4 +1,4 @@
-"""A browser, and Locust's page in it."""
+"""A browser, of all tests of a process, and Locust's page in it."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,9 +10,9 @@ from chromium import Browser
 from live_page import OpenPage
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
-    with chromium.running(tmp_path_factory.mktemp("profile"), 1280, 720) as started:
+    with chromium.running(tmp_path_factory.mktemp("profile")) as started:
         yield started
 
 

@@ -1,4 +1,4 @@
-"""Locust's page and the report in a real browser: form input, start, change of the load, stop, results."""
+"""Locust's page in a real browser: form input, start, change of the load, stop, results."""
 
 import html
 import json
@@ -9,7 +9,6 @@ from pathlib import Path
 import chromium
 import locust_process
 import pytest
-from chromium import Browser
 from e2e_runs import FILES, marks_of
 from live_page import OpenPage
 from locust_page import LocustPage
@@ -23,21 +22,63 @@ pytestmark = pytest.mark.browser
 COLUMN = "return [...document.querySelectorAll(`#runs td[data-name='${arguments[0]}']`)].map(cell => cell.innerText)"
 ITL_MS = 10.3  # not an integer, so that rounding on the page is detected
 
-FIGURE = "return JSON.stringify({data: document.querySelector('[data-picture=over-time]').data})"
-DRAWN = """
-if (document.documentElement.dataset.drawn !== "all") return null;
-const drawn = document.querySelector("[data-picture=over-time]").querySelectorAll(".trace path.js-line, .trace path.point");
-const lines = [...drawn].filter(line => line.getTotalLength() > 0);
-const panels = new Set(lines.map(line => line.closest(".subplot").classList[1]));
-return lines.length ? {lines: lines.length, panels: panels.size} : null;
-"""
 
-
-def test_the_form_has_the_scenario_first_and_errors_at_their_field(
-    open_page: OpenPage, simulator: Callable[..., Simulator], tmp_path: Path
-) -> None:
-    server, run_dir = simulator("--ttft-ms", "5", "--itl-ms", "2"), tmp_path / "run"
+def test_runs_by_hand(open_page: OpenPage, simulator: Callable[..., Simulator], tmp_path: Path) -> None:
+    run_dir = tmp_path / "run"
     page = open_page("--set", "workload.turns=1")
+    assert_form(page, simulator("--ttft-ms", "30", "--itl-ms", str(ITL_MS)).url)
+    assert not run_dir.exists()
+    page.choose("chat")
+    page.submit()
+    page.until(lambda: "chat" in page.line() and "measure" in page.line(), "the run in our line")
+    assert overrides_of(run_dir) == ("chat", {"workload.turns": 1})
+    page.until(lambda: page.header("Users") == "10", "the scenario's ten users")
+    history = run_dir / "locust_stats_history.csv"  # has a row per second, from which timeline.csv has the users
+    page.until(lambda: 10 in users_of(history), "a row with ten users")
+    page.press("Edit")
+    page.fill(userCount="20", spawnRate="20")
+    page.submit()
+    page.until(lambda: page.header("Users") == "20", "twenty users")
+    page.until(lambda: {"TURN", "TTFT", "ITL"} <= page.statistics().keys(), "the rows of TTFT and ITL")
+    assert "simulator" in page.line()
+    assert str(run_dir) in page.line()
+    stop(page, run_dir)
+    assert not page.browser.find_elements(By.ID, "inferload-field-error")
+    assert_complete(run_dir)
+    users = [mark for mark in marks_of(run_dir) if mark["kind"] == "users"]
+    assert [mark["users"] for mark in users] == [20]
+    assert "10 -> 20" in users[0]["text"]
+    held = [int(row["users"]) for row in locust_process.csv_rows(run_dir / "timeline.csv") if row["users"]]
+    assert 10 in held
+    assert held.index(20) > held.index(10)
+    assert users[0]["text"] in (run_dir / "report.md").read_text()
+    assert users[0]["text"] in html.unescape((run_dir / "report.html").read_text())
+    assert_statistics_are_the_records(page, run_dir)
+
+    page.press("New")
+    page.until(lambda: page.load_values() == ("10", "2", "300s"), "the values of chat, which was chosen last")
+    page.choose("chat-open")
+    assert page.load_values() == ("2", "2", "300s")
+    assert "2 per second" in page.load_words()
+    page.choose("smoke")
+    assert page.load_values() == ("4", "4", "15s")
+    page.fill(userCount="10")  # the default of chat is an ordinary value in smoke
+    page.submit()
+    second = tmp_path / "run-2"
+    page.until(lambda: str(second) in page.line() and "measure" in page.line(), "the second run")
+    stop(page, second)
+    assert_complete(second)
+    assert overrides_of(second) == ("smoke", {"workload.turns": 1, "arrivals.users": 10})
+    assert_list_is_sorted_and_filtered(page)
+
+
+def overrides_of(run_dir: Path) -> tuple[str, dict[str, object]]:
+    scenario = json.loads((run_dir / "run.json").read_text())["scenario"]
+    return scenario["name"], scenario["overrides"]
+
+
+def assert_form(page: LocustPage, server_url: str) -> None:
+    """The scenario is first, and errors are at their field."""
     browser = page.browser
     page.until(lambda: page.load_values() == ("10", "2", "300s"), "the values of chat")
     assert set(page.scenarios()) >= {"chat", "chat-open", "demo", "smoke"}
@@ -57,9 +98,8 @@ def test_the_form_has_the_scenario_first_and_errors_at_their_field(
     assert invalid == "true"
     assert page.header("Status") == "READY"
     assert not page.has_button("Stop")
-    assert not run_dir.exists()
 
-    page.fill(host=server.url)
+    page.fill(host=server_url)
     page.until(lambda: error() is None, "the end of the error")
     first = browser.execute_script("return document.querySelector('form select, form input').id")
     assert first == "inferload-scenario-select"
@@ -67,64 +107,6 @@ def test_the_form_has_the_scenario_first_and_errors_at_their_field(
     page.until(lambda: page.load_values() == ("4", "4", "15s"), "the values of smoke")
     page.until(lambda: page.load_words().startswith("smoke: closed loop: 4 users"), "the load of smoke")
     assert browser.find_element(By.ID, "inferload-about").text.startswith("Smoke test for pipelines: ")
-    page.submit()
-    page.until(lambda: "smoke" in page.line() and "measure" in page.line(), "the run in our line")
-    manifest = json.loads((run_dir / "run.json").read_text())
-    assert manifest["scenario"]["name"] == "smoke"
-    assert manifest["scenario"]["overrides"] == {"workload.turns": 1}
-    assert "users: 4\n" in manifest["scenario"]["text"]
-    page.until(lambda: page.header("Users") == "4", "the scenario's four users")
-    stop(page, run_dir)
-    assert not browser.find_elements(By.ID, "inferload-field-error")
-    assert_complete(run_dir)
-
-
-def test_a_run_by_hand(open_page: OpenPage, simulator: Callable[..., Simulator], tmp_path: Path) -> None:
-    run_dir = tmp_path / "run"
-    server = simulator("--ttft-ms", "30", "--itl-ms", str(ITL_MS))
-    page = open_page("--host", server.url, "--scenario", "smoke")
-    page.choose("chat")
-    page.fill(userCount="5", spawnRate="10")
-    page.submit()
-    page.until(lambda: page.header("Users") == "5", "five users")
-    history = run_dir / "locust_stats_history.csv"  # has a row per second, from which timeline.csv has the users
-    page.until(lambda: 5 in users_of(history), "a row with five users")
-    page.press("Edit")
-    page.fill(userCount="20", spawnRate="20")
-    page.submit()
-    page.until(lambda: page.header("Users") == "20", "twenty users")
-    page.until(lambda: {"TURN", "TTFT", "ITL"} <= page.statistics().keys(), "the rows of TTFT and ITL")
-    assert "simulator" in page.line()
-    assert str(run_dir) in page.line()
-    stop(page, run_dir)
-    assert_complete(run_dir)
-    users = [mark for mark in marks_of(run_dir) if mark["kind"] == "users"]
-    assert [mark["users"] for mark in users] == [20]
-    assert "5 -> 20" in users[0]["text"]
-    held = [int(row["users"]) for row in locust_process.csv_rows(run_dir / "timeline.csv") if row["users"]]
-    assert 5 in held
-    assert held.index(20) > held.index(5)
-    assert users[0]["text"] in (run_dir / "report.md").read_text()
-    assert users[0]["text"] in html.unescape((run_dir / "report.html").read_text())
-    assert_statistics_are_the_records(page, run_dir)
-
-    page.press("New")
-    page.until(lambda: page.load_values() == ("10", "2", "300s"), "the values of chat, which was chosen last")
-    page.choose("chat-open")
-    assert page.load_values() == ("2", "2", "300s")
-    assert "2 per second" in page.load_words()
-    page.choose("smoke")
-    assert page.load_values() == ("4", "4", "15s")
-    page.fill(userCount="10")  # the default of chat is an ordinary value in smoke
-    page.submit()
-    second = tmp_path / "run-2"
-    page.until(lambda: str(second) in page.line() and "measure" in page.line(), "the second run")
-    stop(page, second)
-    assert_complete(second)
-    manifest = json.loads((second / "run.json").read_text())["scenario"]
-    assert (manifest["name"], manifest["overrides"]) == ("smoke", {"arrivals.users": 10})
-    assert_list_is_sorted_and_filtered(page)
-    assert_needs_nothing_but_itself(page.browser, run_dir / "report.html")
 
 
 def assert_list_is_sorted_and_filtered(page: LocustPage) -> None:
@@ -200,18 +182,3 @@ def assert_statistics_are_the_records(page: LocustPage, run_dir: Path) -> None:
 
 def cell(shown: dict[str, dict[str, str]], row: str, column: str) -> float:
     return float(shown[row][column])
-
-
-def assert_needs_nothing_but_itself(browser: Browser, report: Path) -> None:
-    """Check that the report, opened from disk, draws every panel without other requests or console messages."""
-    browser.get("about:blank")
-    said_before, _ = chromium.complaints(browser), chromium.requests(browser)
-    assert said_before == []
-    page = LocustPage(browser, report.as_uri())
-    browser.get(page.url)
-    drawn = page.until(lambda: browser.execute_script(DRAWN), "the picture")
-    axes = {trace.get("yaxis", "y") for trace in json.loads(browser.execute_script(FIGURE))["data"]}
-    assert drawn["panels"] == len(axes)
-    assert drawn["lines"] >= drawn["panels"]
-    assert chromium.complaints(browser) == []
-    assert [url for url in chromium.requests(browser) if not url.startswith(("data:", "blob:"))] == [page.url]

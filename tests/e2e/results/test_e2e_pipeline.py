@@ -2,12 +2,12 @@
 
 import os
 import subprocess
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
+import forge
 import pytest
 import yaml
 from e2e_runs import PATIENCE_S, RunCase, Sandbox, run_cases
@@ -49,10 +49,13 @@ class Ran:
 
 
 def run_steps(folder: Path, job: Job, host: str) -> Ran:
-    """Run each step in a shell, up to the first that fails."""
+    """Run each step in a shell, up to the first that fails. `inferload` is a fork, without the CPU time of its imports."""
+    program = folder / "inferload"
+    program.write_text(f'#!/bin/sh\nexec {forge.LOCUST.proxy()} -m inferload "$@"\n')
+    program.chmod(0o700)
     own = {
         "SERVER": host,
-        "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+        "PATH": f"{folder}:{os.environ['PATH']}",
         "GITHUB_ACTIONS": "true",
         "GITHUB_STEP_SUMMARY": str(folder / "step.md"),
         "CI_COMMIT_BRANCH": "main",

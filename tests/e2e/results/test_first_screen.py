@@ -1,6 +1,6 @@
 """First screen of each kind of page in a real browser: what a reader needs first is visible without scrolling."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -22,9 +22,7 @@ SCREENS: list[Screen] = [(1280, 720, "light"), (390, 844, "dark")]
 KINDS = tuple(run_kinds.KINDS)
 SIMULATED = {"passed", "search", "several runs", "long texts"}
 
-DRAWN = "passed"  # kind of the page that draws its charts
-# Without it a page says that the browser cannot draw charts. They are below the first screen, and most of the CPU time.
-NO_CHARTS = f"if (!location.pathname.includes('/{DRAWN}/')) delete window.DecompressionStream"
+DRAWN = "passed"  # kind of the page that draws its charts, which are below the first screen
 
 # Bottom of each visible element of the first screen by name; a text that is not drawn has no height.
 BOTTOMS = """
@@ -50,10 +48,12 @@ class Shown:
 
 
 @pytest.fixture(scope="module")
-def show(browser: Browser, pages: dict[str, Path]) -> Callable[[str, Screen], Shown]:
+def show(browser: Browser, pages: dict[str, Path]) -> Iterator[Callable[[str, Screen], Shown]]:
     """A function that opens the page of a kind on a screen, once."""
-    browser.execute_cdp_cmd("Page.addScriptToEvaluateOnNewDocument", {"source": NO_CHARTS})
-    return cache(lambda kind, screen: shown(browser, pages[kind], screen, kind == DRAWN))
+    with chromium.without_charts(browser, but=f"/{DRAWN}/"):
+        yield cache(lambda kind, screen: shown(browser, pages[kind], screen, kind == DRAWN))
+    browser.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": []})
 
 
 def shown(browser: Browser, page: Path, screen: Screen, is_drawn: bool) -> Shown:

@@ -138,16 +138,18 @@ def test_own_tasks_are_watched(open_page: OpenPage, simulator: Callable[..., Sim
     locustfile = tmp_path / "mine.py"
     locustfile.write_text(TASKS)
     page = open_page("--host", simulator(*PACE).url, locustfile=locustfile)
-
-    def watched() -> None:
-        assert page.table("By class").keys() == {"all (measure)", "ask", "talk"}
-        assert int(page.table("Other requests")["GET /v1/models"]["sent"]) > 0
-
-    live_page.walk(page, tmp_path, "locustfile", watched=watched)
-    live_page.repeat(page, tmp_path / "run-2")
-    page.open_alone()
-    page.until(page.all_drawn, "the charts of the second run")
-    live_page.assert_filtered(page, "talk", locust_process.summary_of(tmp_path / "run-2"))
+    page.choose_first("locustfile")
+    page.begin(10)
+    page.open_tab()
+    page.until(lambda: int(page.table("Other requests").get("GET /v1/models", {}).get("sent", 0)), "other requests")
+    page.until(lambda: page.table("By class").keys() == {"all (measure)", "ask", "talk"}, "turns of both classes")
+    page.steer("Set users", il_level="12")
+    page.until(lambda: page.load_mark() == "users changed by hand: 10 -> 12", "the mark")
+    page.until(lambda: live_page.has_turns_of_all_classes(page) and page.all_drawn(), "lines in all charts")
+    page.steer("Stop run")
+    summary = live_page.ended(page, tmp_path / "run")
+    live_page.assert_figures(page, summary)
+    live_page.assert_filtered(page, "talk", summary)
 
 
 def assert_under_way_in_the_list(page: LivePage) -> None:
@@ -187,30 +189,20 @@ def assert_fits_a_phone(browser: Browser) -> None:
         browser.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
 
 
-def test_the_rate_of_an_open_loop_is_steered(
+def test_a_steered_open_loop_that_fails_is_shown_as_failed(
     open_page: OpenPage, simulator: Callable[..., Simulator], tmp_path: Path
 ) -> None:
-    page = open_page("--host", simulator("--ttft-ms", "5", "--itl-ms", "1").url, "--scenario", "chat-open")
+    server = simulator("--ttft-ms", "5", "--itl-ms", "1")
+    page = open_page("--host", server.url, "--scenario", "chat-open", "--set", "workload.turns=1", "--set", "gates=[]")
     page.submit()
     page.until(lambda: page.header("Users") == "2", "the load")
-    page.open_alone()
+    page.open_tab()
     page.steer("Set rate", il_level="8")
     page.until(lambda: page.load_mark() == "rate changed by hand: 2 -> 8 sessions/s", "the mark")
     page.until(lambda: (page.column("offered_sessions_per_s")[-1] or 0) > 4, "the higher rate")
     page.steer("Ramp", il_ramp_to="100", il_ramp_over="10m")
     page.steer("Hold")
     page.until(lambda: page.load_mark().startswith("ramp held by hand at 8"), "the hold")
-    page.steer("Stop run")
-    live_page.assert_figures(page, live_page.ended(page, tmp_path / "run"))
-
-
-def test_a_failed_run_is_shown_as_failed(
-    open_page: OpenPage, simulator: Callable[..., Simulator], tmp_path: Path
-) -> None:
-    server = simulator("--ttft-ms", "5", "--itl-ms", "1")
-    page = open_page("--host", server.url, "--scenario", "chat", "--set", "workload.turns=1")
-    page.begin(5)
-    page.open_tab()
     page.until(lambda: (page.badge() or [""])[0] in ("running", "doubtful"), "a run without failures")
     server.chaos(kind="status", status=503, count=100_000)
     page.until(lambda: (page.badge() or [""])[0] == "failing", "the failing run")

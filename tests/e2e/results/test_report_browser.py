@@ -2,9 +2,7 @@
 
 import re
 import struct
-import time
 import zlib
-from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import chromium
@@ -12,6 +10,7 @@ import pytest
 import synthetic_run as synthetic
 from chromium import Browser
 from inferload.analysis.report import report
+from locust_page import LocustPage
 
 from inferload.results.open_run import OpenRun
 
@@ -23,41 +22,42 @@ SIZES = "return [...document.querySelectorAll('.plot')].map(plot => [plot.client
 
 
 @pytest.fixture(scope="module")
-def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
-    """A browser with the report of a synthetic run, all charts drawn."""
+def page(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> LocustPage:
+    """The report of a synthetic run, all charts drawn."""
     made = report.make(OpenRun(synthetic.write(tmp_path_factory.mktemp("runs") / "run")))
-    with chromium.running(tmp_path_factory.mktemp("profile")) as started:
-        started.get(made.html.as_uri())
-        until(lambda: chromium.is_drawn(started))
-        yield started
+    chromium.complaints(browser)
+    chromium.requests(browser)
+    opened = LocustPage(browser, made.html.as_uri())
+    browser.get(opened.url)
+    opened.until(lambda: chromium.is_drawn(browser), "the charts")
+    return opened
 
 
-def until(condition: Callable[[], object], timeout_s: float = 30.0) -> None:
-    end_s = time.monotonic() + timeout_s
-    while not condition():
-        assert time.monotonic() < end_s
-        time.sleep(0.05)
-
-
-def test_the_page_draws_its_charts(browser: Browser) -> None:
-    plots = browser.find_elements("css selector", ".plot")
+def test_the_page_draws_its_charts_and_needs_nothing_but_itself(page: LocustPage) -> None:
+    assert others_requested(page) == [page.url]
+    plots = page.browser.find_elements("css selector", ".plot")
     assert [plot.get_attribute("data-picture") for plot in plots] == CHARTS
     drawn = plots[0].get_attribute("innerHTML")
     # 2 + 2 + 2 + 1 + 4 + 2 + 1 lines, in seven panels; a gap in the scrapes does not add a line.
     assert len(re.findall(r'class="trace scatter ', drawn)) == 14
     assert len(set(re.findall(r'class="subplot (xy\d*)"', drawn))) == 7
-    assert chromium.complaints(browser) == []
+    assert chromium.complaints(page.browser) == []
 
 
-def test_every_chart_saves_itself_as_png(browser: Browser, tmp_path: Path) -> None:
+def others_requested(page: LocustPage) -> list[str]:
+    """Return the URLs requested since the last call, without those of data in the page."""
+    return [url for url in chromium.requests(page.browser) if not url.startswith(("data:", "blob:"))]
+
+
+def test_every_chart_saves_itself_as_png(page: LocustPage, tmp_path: Path) -> None:
+    browser = page.browser
     browser.execute_cdp_cmd("Browser.setDownloadBehavior", {"behavior": "allow", "downloadPath": str(tmp_path)})
-    chromium.requests(browser)
     buttons = browser.find_elements("css selector", "button.png")
     assert len(buttons) == len(CHARTS)
     for chart, button, (width, height) in zip(CHARTS, buttons, browser.execute_script(SIZES), strict=True):
         browser.execute_script("arguments[0].scrollIntoView({block: 'center'})", button)
         button.click()
-        until(lambda: any(file.read_bytes().endswith(PNG_END) for file in tmp_path.glob("*.png")))
+        page.until(lambda: any(file.read_bytes().endswith(PNG_END) for file in tmp_path.glob("*.png")), chart)
         (file,) = tmp_path.glob("*.png")
         assert file.stem.endswith(f"-{chart}")
         saved_width, saved_height, lines = png(file.read_bytes())
@@ -65,16 +65,17 @@ def test_every_chart_saves_itself_as_png(browser: Browser, tmp_path: Path) -> No
         assert len(lines) > 40  # distinct lines: the image is not empty
         file.unlink()
     assert chromium.complaints(browser) == []
-    assert [url for url in chromium.requests(browser) if not url.startswith(("data:", "blob:"))] == []
+    assert others_requested(page) == []
 
 
-def test_a_linked_definition_unfolds(browser: Browser) -> None:
+def test_a_linked_definition_unfolds(page: LocustPage) -> None:
+    browser = page.browser
     (definition,) = browser.find_elements("css selector", "#def-ttft_ms")
     assert not definition.is_displayed()
     link = browser.find_elements("css selector", "#latency a.term[href='#def-ttft_ms']")[0]
     browser.execute_script("arguments[0].scrollIntoView({block: 'center'})", link)  # not under the verdict
     link.click()
-    until(definition.is_displayed)
+    page.until(definition.is_displayed, "the definition")
 
 
 def png(data: bytes) -> tuple[int, int, set[bytes]]:

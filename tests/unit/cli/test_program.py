@@ -23,6 +23,7 @@ LOCUSTFILE = """
 import atexit
 import builtins
 import os
+import sys
 
 from locust import events
 
@@ -33,9 +34,6 @@ from inferload.users import InferenceUser, ScenarioUser
 class Left:
     def __del__(self, write=os.write):
         write(1, b"clean-up")
-
-
-builtins.left = Left()
 
 
 class Chats(ScenarioUser):
@@ -52,6 +50,17 @@ def quitting(environment, **_others):
 def quit_event(exit_code, **_others):
     print("quit", exit_code)
     atexit.register(print, "function of the event")
+"""
+LEFT = "builtins.left = Left()\n"
+FILES = """
+import gzip
+text, packed = open("text", "w"), gzip.GzipFile(fileobj=open("packed", "wb"), mode="wb")
+text.write("written"), packed.write(b"packed")
+"""
+LATE = """
+@events.test_start.add_listener
+def test_start(environment, **_others):
+    environment.events.quit.add_listener(lambda exit_code, **_others: sys.exit(7))
 """
 WORDS = ("-f", "mine.py", "--headless", "--clock", "virtual", "--no-report", "--set", "phases.measure_s=1")
 SMALL = ("--set", "arrivals.users=1", "--run-dir", "run", "--on-invalid", "warn")
@@ -84,46 +93,28 @@ print(len(collections), gc.isenabled(), gc.get_freeze_count() > len(gc.get_objec
 
 
 @pytest.mark.parametrize(
-    ("words", "code", "cleans_up"),
+    ("words", "left", "code", "cleans_up"),
     [
-        (("-m", "locust"), 5, False),
-        ((str(Path(sys.executable).with_name("locust")),), 5, False),
-        (("-c", "from locust.main import main\ntry:\n    main()\nexcept SystemExit:\n    exit(7)"), 7, True),
-        (("-m", "cProfile", "-m", "locust"), 0, True),
+        (("-m", "locust"), FILES, 5, False),
+        ((str(Path(sys.executable).with_name("locust")),), LEFT, 5, False),
+        (("-m", "locust"), LEFT + LATE, 7, True),
+        (("-c", "from locust.main import main\ntry:\n    main()\nexcept SystemExit:\n    exit(8)"), LEFT, 8, True),
+        (("-m", "cProfile", "-m", "locust"), LEFT, 0, True),
     ],
-    ids=["module", "script", "other program", "profiler"],
+    ids=["module that leaves files open", "script", "listener of the end", "other program", "profiler"],
 )
 def test_the_end_of_a_headless_process_does_all_but_the_clean_up(
-    tmp_path: Path, words: tuple[str, ...], code: int, cleans_up: bool
+    tmp_path: Path, words: tuple[str, ...], left: str, code: int, cleans_up: bool
 ) -> None:
-    (tmp_path / "mine.py").write_text(LOCUSTFILE)
+    (tmp_path / "mine.py").write_text(f"{LOCUSTFILE}{left}")
     ended = python(tmp_path, *words, *WORDS, *SMALL)
     assert ended.returncode == code, ended.stderr
     order = ("quit 5", "function of the event", "function of atexit")
     assert [line for line in ended.stdout.splitlines() if line in order] == list(order)
     assert ("clean-up" in ended.stdout) == cleans_up
-
-
-def test_files_that_a_program_leaves_open_are_written(tmp_path: Path) -> None:
-    left = """
-import gzip
-text, packed = open("text", "w"), gzip.GzipFile(fileobj=open("packed", "wb"), mode="wb")
-text.write("written"), packed.write(b"packed")
-"""
-    (tmp_path / "mine.py").write_text(LOCUSTFILE.replace("builtins.left = Left()", left))
-    assert python(tmp_path, "-m", "locust", *WORDS, *SMALL).returncode == 5
-    assert (tmp_path / "text").read_text() == "written"
-    assert gzip.decompress((tmp_path / "packed").read_bytes()) == b"packed"
-
-
-def test_a_listener_of_the_end_changes_the_exit_code(tmp_path: Path) -> None:
-    late = """
-@events.test_start.add_listener
-def test_start(environment, **_others):
-    environment.events.quit.add_listener(lambda exit_code, **_others: sys.exit(7))
-"""
-    (tmp_path / "mine.py").write_text(f"import sys\n{LOCUSTFILE}{late}")
-    assert python(tmp_path, "-m", "locust", *WORDS, *SMALL).returncode == 7
+    if left == FILES:
+        assert (tmp_path / "text").read_text() == "written"
+        assert gzip.decompress((tmp_path / "packed").read_bytes()) == b"packed"
 
 
 @pytest.mark.parametrize("code", [0, 1])
