@@ -100,7 +100,7 @@ def _of_server(
         read = [replace(page, engine=evidence.engine) for page in read]
         found["server"] = [*results(SERVER, evidence), *(each for page in read for each in results(METRICS, page))]
         if direct is not None and evidence.refused is None:
-            found["between"] = _between(evidence, server_evidence.gather(direct, own.model))
+            found["between"] = _between(evidence, server_evidence.gather(direct, own.model, renamed=True))
     except UsageError as error:
         name = "between" if "server" in found else "server"
         found[name] = [CheckResult("fail", "direct" if name == "between" else name, *server_evidence.parted(error))]

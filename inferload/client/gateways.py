@@ -57,7 +57,9 @@ def named(headers: Mapping[str, str]) -> str:
                 found[name] = found.get(name) or match.groupdict().get("version") or ""
     for host, product in _VIA.findall(headers.get("via", "")):
         name, _, version = (product or host).partition("/")
-        known = next((each for each in found if each.lower() in name.lower() or name.lower() in each.lower().split()), name)
+        known = next(
+            (each for each in found if each.lower() in name.lower() or name.lower() in each.lower().split()), name
+        )
         found[known] = found.get(known) or version
     if len(found) > 1:
         found.pop("an AWS service", None)

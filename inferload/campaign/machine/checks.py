@@ -242,10 +242,11 @@ def _stream(e: ServerEvidence) -> str:
         return f"none, a pooling server: {', '.join(e.texts)} answer; runs have E2E and input tokens"
     if e.refused is not None:
         return e.refused[0]
-    return _arrivals(e.stream)
+    return arrivals(e.stream)
 
 
-def _arrivals(stream: StreamLook) -> str:
+def arrivals(stream: StreamLook) -> str:
+    """Return how a stream arrives."""
     together, events = stream.events_per_arrival, plural(stream.events, "event")
     if together is None:
         return events
@@ -278,7 +279,7 @@ def _as_sdk(e: ServerEvidence) -> str | None:
     """Return how the stream of a client that accepts compression arrives; None for the same as ours."""
     if e.refused or e.stream.held:
         return None
-    return _arrivals(e.as_sdk) if e.as_sdk.events else "no streamed answer"
+    return arrivals(e.as_sdk) if e.as_sdk.events else "no streamed answer"
 
 
 _HELD = "a proxy, a gateway or the server holds the stream, and TTFT and ITL will be theirs: turn off its buffering"

@@ -95,7 +95,8 @@ def _words(result: TurnResult) -> str:
 
 
 def _tokens(result: TurnResult) -> int:
-    return max(result.record.output_tokens or 0, len(result.record.event_ns or ()))
+    """Return the output tokens; without a count the events, which can have parts of a token, or several."""
+    return result.record.output_tokens or len(result.record.event_ns or ())
 
 
 def _ends_early(result: TurnResult, limit: int) -> bool:
@@ -116,11 +117,15 @@ def _lengthens(ask: Asks, **field: Any) -> str:
 def _limits(ask: Asks, key: str) -> str:
     """A long answer ends at its limit. A stream beyond the limit counts even if it was cancelled."""
     fields = {} if key == ask.key else {ask.key: None, key: ask.limit}
-    if (tokens := _tokens(ask(COUNTING, 0, **fields))) > ask.limit:
-        raise _NotSeen("none", f"at least {tokens} tokens for a limit of {ask.limit}")
-    if ask.whole(COUNTING, 0, **fields).record.finish_reason != "length" and tokens < ask.limit:
-        raise _NotSeen("unknown", "the answer ended before it")
-    return f"{tokens} tokens for a limit of {ask.limit}"
+    result = ask(COUNTING, 0, **fields)
+    tokens, counted, ended = _tokens(result), result.record.output_tokens, result.record.finish_reason == "length"
+    found = f"{tokens} {'tokens' if counted else 'events'} for a limit of {ask.limit}"
+    if tokens > ask.limit and (counted or not ended):
+        raise _NotSeen("none", f"at least {found}")
+    ask.whole(COUNTING, 0, **fields)
+    if tokens != ask.limit and not (ended and not counted and tokens < ask.limit):
+        raise _NotSeen("unknown", f"the answer ended with {found}")
+    return found
 
 
 def _stops(ask: Asks) -> str:
@@ -142,9 +147,16 @@ def _repeats(ask: Asks, **fields: Any) -> None:
         raise _NotSeen("none", "two answers with it differ")
 
 
+def _varies(ask: Asks) -> None:
+    """Raise _NotSeen if answers at temperature 1 are equal too: of some models, and of a cache of answers."""
+    if len({_words(ask(_VARIED, number, temperature=1)) for number in range(2)}) < 2:
+        raise _NotSeen("unknown", "answers at temperature 1 are equal too")
+
+
 def _seeds(ask: Asks) -> str:
     for seed in (1, 2):
         _repeats(ask, temperature=1, seed=seed)
+    _varies(ask)
     if len({_words(ask(_VARIED, 0, temperature=1, seed=seed)) for seed in (1, 2)}) < 2:
         raise _NotSeen("unknown", "answers with different seeds are equal too")
     return "answers with one seed are equal, with two they differ"
@@ -153,8 +165,7 @@ def _seeds(ask: Asks) -> str:
 def _is_greedy(ask: Asks) -> str:
     """Answers at temperature 0 are equal. No seed is sent: a server may support only one of the two fields."""
     _repeats(ask, temperature=0)
-    if len({_words(ask(_VARIED, number, temperature=1)) for number in range(2)}) < 2:
-        raise _NotSeen("unknown", "answers at temperature 1 are equal too")
+    _varies(ask)
     return "answers at 0 are equal, at 1 they differ"
 
 
@@ -211,12 +222,17 @@ def of_stream(stream: Fetched | None, judge: Callable[[list[dict[str, Any]]], Ef
     if stream is None or stream.status != 200:
         status, text = (0, "no answer") if stream is None else (stream.status, stream.status_text[:_SHOWN])
         return Effect("refused" if status in (400, 422) else "unknown", text)
+    return judge(events_of(stream))
+
+
+def events_of(stream: Fetched) -> list[dict[str, Any]]:
+    """Return the events of a stream that have choices."""
     events = []
     for line in stream.text.splitlines():
         with suppress(ValueError, RecursionError):
             event = json.loads(line.removeprefix("data:")) if line.startswith("data:") else None
             events += [event] if isinstance(event, dict) and event.get("choices") else []
-    return judge(events)
+    return events
 
 
 def running_usage(events: list[dict[str, Any]]) -> Effect:

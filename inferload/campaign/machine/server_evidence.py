@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from inferload.base.clock import NS_PER_S, now_ns, wall_ns
+from inferload.base.clock import NS_PER_S, now_ns, token_hex, wall_ns
 from inferload.base.errors import UsageError
 from inferload.campaign.machine.effects import (
     COUNTING,
@@ -15,6 +15,7 @@ from inferload.campaign.machine.effects import (
     Effect,
     answered,
     effect_of,
+    events_of,
     logprobs,
     of_stream,
     running_usage,
@@ -50,23 +51,25 @@ SDK_HEADERS = (("Accept", "application/json"), ("Accept-Encoding", "gzip, deflat
 
 @dataclass(frozen=True, slots=True)
 class StreamLook:
-    """Number of output events of one stream, mean gap, and mean number that arrive together (both None without a gap)."""
+    """Number of output events of one stream, mean gap, mean number that arrive together (both None without a gap), and tokens."""
 
     events: int = 0
     mean_gap_ms: float | None = None
     events_per_arrival: float | None = None
+    tokens: int | None = None
 
     @classmethod
     def of(cls, record: TurnRecord) -> "StreamLook":
         """Return these figures for the stream of a turn."""
         gaps = Sketch()
         gaps.add_many(ITL.of(record))
-        return cls(len(record.event_ns or ()), gaps.mean, events_per_arrival(1, gaps))
+        return cls(len(record.event_ns or ()), gaps.mean, events_per_arrival(1, gaps), record.output_tokens)
 
     @property
     def held(self) -> bool:
-        """True if several events arrive together."""
-        return self.events_per_arrival is not None and self.events_per_arrival > HELD_EVENTS
+        """True if several events arrive together, and more than those of one token."""
+        parts = max(1.0, self.events / self.tokens) if self.tokens else 1.0
+        return self.events_per_arrival is not None and self.events_per_arrival > HELD_EVENTS * parts
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +92,7 @@ class ServerEvidence:
     effects: Mapping[str, Effect] = field(default_factory=dict)
     headers: Mapping[str, str] = field(default_factory=dict)  # of a streamed answer
     plain: TurnRecord | None = None  # of the plain turn
+    model: str = ""  # that its answers name
     page: PageKind | None = None  # kind of its metrics page
 
     @property
@@ -107,11 +111,14 @@ class ServerEvidence:
         return gateways.named(self.headers) or self.facts.sent.gateway
 
 
-def gather(settings: ClientSettings, model: str | None) -> ServerEvidence:
-    """Request the pages of a server, then send the turns. Raise UsageError if it does not answer."""
+def gather(settings: ClientSettings, model: str | None, renamed: bool = False) -> ServerEvidence:
+    """Request the pages of a server, then send the turns. Raise UsageError if it does not answer.
+
+    `renamed`: the name is that of a gateway in front; the only model that the server lists is the same one.
+    """
     sent = SentTurns()
     listed = model_list(settings)
-    model = model or model_of(settings, listed, sent)
+    model = listed.names[0] if renamed and len(listed.names) == 1 else model or model_of(settings, listed, sent)
     settings = replace(settings, target=listed.target, model=model)
     facts = facts_of(settings, listed, model, sent)
     first = FirstTurn(_document(model, COUNTING, {USUAL_LIMIT: _ENOUGH_TOKENS}), RequestOptions(ignore_eos=False))
@@ -158,6 +165,9 @@ def _with_turns(evidence: ServerEvidence, least: int) -> ServerEvidence:
         },
         headers={} if running is None else running.headers,
         plain=plain.record,
+        model=""
+        if running is None
+        else next((str(each["model"]) for each in events_of(running) if each.get("model")), ""),
     )
 
 
@@ -168,7 +178,7 @@ def _least_held(
 
     def looks() -> Iterator[StreamLook]:
         for number in range(_STREAMS):
-            result = sent[number] if number < len(sent) else send(settings, COUNTING, limit, headers)
+            result = sent[number] if number < len(sent) else send(settings, unseen(), limit, headers)
             yield StreamLook.of(result.record)
 
     found: list[StreamLook] = []
@@ -177,6 +187,11 @@ def _least_held(
         if not look.held:
             break
     return min(found, key=lambda look: look.events_per_arrival or math.inf)
+
+
+def unseen() -> str:
+    """Return a prompt whose answer is in no cache."""
+    return f"{token_hex(8)}. {COUNTING}"
 
 
 _RUNNING = {"include_usage": True, "continuous_usage_stats": True}
