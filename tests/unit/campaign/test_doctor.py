@@ -342,7 +342,7 @@ def test_a_server_with_another_limit_of_answers_is_checked(
     assert code == 0
     assert lines["streaming"]["status"] == "ok"
     assert lines["max_tokens"]["found"].startswith("refused: ")
-    assert lines["max_completion_tokens"]["found"].startswith("not known: the answer ended before it")
+    assert lines["max_completion_tokens"]["found"].startswith("not known: the answer ended with 2 events")
     assert lines["model"]["status"] == "warn"
     assert "does not list model unlisted" in lines["model"]["found"]
 
