@@ -24,6 +24,7 @@ from inferload.client.client import ClientSettings
 from inferload.client.connection.target import Target
 from inferload.client.turn import TurnTimeouts
 from inferload.client.turn_record import TurnResult
+from inferload.turns.record import Failure
 
 PAGE = ROOT / "docs" / "how-to" / "gateways.md"
 MODEL = "simulator"
@@ -183,3 +184,14 @@ def test_the_table_is_what_was_seen(
         PAGE.write_text(text)
     (written,) = re.findall(rf"(?m)^{begin}.*$", text)
     assert found == written
+
+
+@pytest.mark.gateways
+def test_a_short_timeout_of_envoy_cuts_answers(
+    server: tuple[Behind, ScriptedServer, ServerEvidence], tmp_path: Path
+) -> None:
+    """It ends them a second after the timeout, with status 200."""
+    with gateways.envoy(tmp_path / "gateway", [server[1].port], answer_s=0.5) as gateway:
+        own = ClientSettings(Target.parse(gateway.url), MODEL, timeouts=TIMEOUTS)
+        cut = send(own, "Count.", {"max_tokens": 400, "ignore_eos": True}).record
+    assert (cut.status, cut.failure) == (200, Failure.CUT)
