@@ -123,7 +123,7 @@ def _changed_fields(both: BothWays) -> list[tuple[bool, str]]:
     for what, direct in both.direct.effects.items():
         through = both.through.effects.get(what)
         if through is not None and direct.state == "seen" and through.state != "seen":
-            found.append((through.state != "unknown", f"{what} ({through})"))
+            found.append((through.state != "unknown", f"{what} ({replace(through, read=None)})"))
         elif through is not None and direct.read and through.read is False:
             found.append((True, f"{what} (a wrong type is refused directly, but accepted through the gateway)"))
     return found

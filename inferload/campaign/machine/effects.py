@@ -13,7 +13,7 @@ from typing import Any, Literal
 from inferload.base.clock import token_hex
 from inferload.client.fetch import Fetched
 from inferload.client.first_turn import reaction_to
-from inferload.client.refusals import text_of
+from inferload.client.refusals import refused_keys, text_of
 from inferload.client.turn_record import TurnResult
 from inferload.turns.record import Failure
 
@@ -78,14 +78,14 @@ class Asks:
         return self._known[name]
 
     def whole(self, prompt: str, number: int = 0, /, **fields: Any) -> TurnResult:
-        """Return the answer, as a call does. Raise _NotSeen if it is not complete."""
+        """Return the answer, as a call does. Raise _NotSeen if it is not complete: refused only with fields."""
         result = self(prompt, number, **fields)
         if result.record.cancelled:
             raise _NotSeen("unknown", "an answer did not end")
         if answered(result):
             return result
         short = " ".join(text_of(result.detail).split())[:_SHOWN]
-        if reaction_to(result, fields) in ("refused", "no path"):
+        if fields and reaction_to(result, fields) in ("refused", "no path"):
             raise _NotSeen("refused", short)
         raise _NotSeen("unknown", f"its turn failed ({result.record.failure}: {short})")
 
@@ -106,7 +106,7 @@ def _ends_early(result: TurnResult, limit: int) -> bool:
 def _lengthens(ask: Asks, **field: Any) -> str:
     """Answers that end early without the field reach their limit with it."""
     for number in range(2):  # lengths can vary by chance
-        longer, plain = ask.whole(_SHORT, number, **field), ask(_SHORT, number)
+        longer, plain = ask.whole(_SHORT, number, **field), ask.whole(_SHORT, number)
         if _ends_early(longer, ask.limit):
             raise _NotSeen("none", f"an answer of {_tokens(longer)} tokens with it, for a limit of {ask.limit}")
         if not _ends_early(plain, ask.limit):
@@ -129,7 +129,7 @@ def _limits(ask: Asks, key: str) -> str:
 
 
 def _stops(ask: Asks) -> str:
-    first, again = (_words(ask(_VARIED, number, temperature=0)) for number in range(2))
+    first, again = (_words(ask.whole(_VARIED, number, temperature=0)) for number in range(2))
     # The part whose first occurrence is the latest one: some models repeat themselves.
     part = max((first[at:][:6] for at in range(len(first) // 2 + 1)), key=first.find)
     before = first[: first.find(part)]
@@ -149,7 +149,7 @@ def _repeats(ask: Asks, **fields: Any) -> None:
 
 def _varies(ask: Asks) -> None:
     """Raise _NotSeen if answers at temperature 1 are equal too: of some models, and of a cache of answers."""
-    if len({_words(ask(_VARIED, number, temperature=1)) for number in range(2)}) < 2:
+    if len({_words(ask.whole(_VARIED, number, temperature=1)) for number in range(2)}) < 2:
         raise _NotSeen("unknown", "answers at temperature 1 are equal too")
 
 
@@ -174,7 +174,7 @@ def _salts(ask: Asks) -> str:
 
     Both neighbours must be cached, because a router can send each request to another server.
     """
-    turns = ask(COUNTING, 2), ask.whole(COUNTING, cache_salt=token_hex(8)), ask(COUNTING, 3)
+    turns = ask.whole(COUNTING, 2), ask.whole(COUNTING, cache_salt=token_hex(8)), ask.whole(COUNTING, 3)
     before, salted, after = (turn.record.cached_tokens for turn in turns)
     if salted:
         raise _NotSeen("none", f"{salted} cached tokens with a new salt")
@@ -208,9 +208,10 @@ def effect_of(name: str, ask: Asks) -> Effect:
     """Send the turns that the check of a field needs, and return the observed effect."""
     try:
         return Effect("seen", FIELDS[name](ask))
-    except _NotSeen as not_seen:
+    except _NotSeen as not_seen:  # the refusal can be of another field that the check needs
         state, text = not_seen.args
-    if state != "unknown":
+    named = refused_keys(text, FIELDS) if state == "refused" else ()
+    if state != "unknown" and (not named or name in named):
         return Effect(state, text)
     wrong = ask(_SHORT, 0, **{name: _WRONG})
     refused = reaction_to(wrong, {name: _WRONG}) == "refused"

@@ -167,11 +167,11 @@ SERVERS: dict[str, tuple[Callable[[Servers], Asked], tuple[str, ...]]] = {
     ),
     "HTML answer": (
         lambda s: Asked(s.with_html()),
-        ("no streamed answer from model simulator", "text/html", "nothing on the way may drop `stream: true`"),
+        ("no streamed answer from model simulator", "text/html", "let `stream: true` pass"),
     ),
     "whole answer": (
         lambda s: Asked(s.scripted(one_model(send(page({"model": "m", "choices": [], "max_tokens": 1}))))),
-        ("no streamed answer from model m", "application/json", "nothing on the way may drop `stream: true`"),
+        ("no streamed answer from model m", "application/json", "let `stream: true` pass"),
     ),
     "no metrics server": (
         lambda s: Asked(s.simulator().url, f"http://127.0.0.1:{unused_port()}/metrics"),
