@@ -2,7 +2,7 @@
 
 import json
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -175,18 +175,10 @@ def _least_held(
     settings: ClientSettings, limit: Mapping[str, Any], headers: Sequence[tuple[str, str]], *sent: TurnResult
 ) -> StreamLook:
     """Return the figures of the stream that was held least. A held stream is repeated, up to `_STREAMS` streams in all."""
-
-    def looks() -> Iterator[StreamLook]:
-        for number in range(_STREAMS):
-            result = sent[number] if number < len(sent) else send(settings, unseen(), limit, headers)
-            yield StreamLook.of(result.record)
-
-    found: list[StreamLook] = []
-    for look in looks():
-        found.append(look)
-        if not look.held:
-            break
-    return min(found, key=lambda look: look.events_per_arrival or math.inf)
+    looks = [StreamLook.of(result.record) for result in sent]
+    while len(looks) < _STREAMS and all(look.held for look in looks):
+        looks.append(StreamLook.of(send(settings, unseen(), limit, headers).record))
+    return min(looks, key=lambda look: look.events_per_arrival or math.inf)
 
 
 def unseen() -> str:
