@@ -344,23 +344,20 @@ SERVER: tuple[Check[ServerEvidence], ...] = (
 
 
 def _metrics(page: MetricsPage) -> str:
-    """Return how many names the page has; missing ones without vLLM's prefix, those of speculative decoding as one.
-
-    Of other engines also the needed ones that they do not publish.
-    """
+    """Return how many names the page has, which are missing, and which needed ones its kind does not publish."""
     if page.problem or page.kind is None:
         return f"{page.url}: {page.problem or no_known_engine(page.series)}"
-    if page.kind.kind == "exporter":
-        return "; ".join([f"{page.url}: {page.kind.title}", *page.remarks])
-    if page.kind.kind == "router":
+    if not page.serves:
         count = f"{len(page.names & page.kind.metrics)} of {len(page.kind.metrics)}"
-        head = f"{page.url}: a page of {page.kind.title}, which is no server's: {count} names"
-        return "; ".join([head, *page.remarks])
+        router = f"a page of {page.kind.title}, which is no server's: {count} names"
+        return "; ".join([f"{page.url}: {router if page.kind.kind == 'router' else page.kind.title}", *page.remarks])
     short = [name.removeprefix("vllm:") for name in page.missing]
     others = [name for name in short if not name.startswith("spec_decode_")]
     listed = ", ".join([*others, "spec_decode_*"] if len(others) < len(short) else others)
     count = f"{len(page.known) - len(short)} of {len(page.known)}"
-    head = f"{page.url}, names of {page.kind.title}: {count}" if page.has_own_names else f"{page.url}: {count} names"
+    head = (
+        f"{page.url}, names of {page.kind.title}: {count}" if page.kind.has_own_names else f"{page.url}: {count} names"
+    )
     lacks = ", ".join(name.removeprefix("vllm:") for name in NEEDED_METRICS if name not in {*page.known, *page.names})
     marked = [f"missing: {listed}" if listed else "", f"{page.kind.title} does not publish {lacks}" if lacks else ""]
     return "; ".join(filter(None, [head, *marked, *page.remarks]))

@@ -27,27 +27,20 @@ _SHORT = "Answer with the single word yes."
 _VARIED = "Write a line of ten random English words."
 _SHOWN = 120
 _BEGIN = {"seen": "", "none": "no effect seen: ", "refused": "refused: ", "unknown": "not known: "}
-_READ = {
-    True: "; a value of the wrong type is refused, so it is read",
-    False: "; a value of the wrong type is accepted too, so it may be ignored",
-    None: "",
-}
+_READ = {True: "refused, so it is read", False: "accepted too, so it may be ignored"}
 
 
 @dataclass(frozen=True, slots=True)
 class Effect:
-    """Observed effect of a field.
-
-    `text`: the observation; for the state `unknown`, the reason. `read`: whether the server refuses a value of the wrong type;
-    None if this was not determined.
-    """
+    """Observed effect of a field, as text; of the state `unknown` the reason. `read`: a value of the wrong type is refused."""
 
     state: State
     text: str
     read: bool | None = None
 
     def __str__(self) -> str:
-        return _BEGIN[self.state] + self.text + _READ[self.read]
+        read = "" if self.read is None else f"; a value of the wrong type is {_READ[self.read]}"
+        return _BEGIN[self.state] + self.text + read
 
 
 class _NotSeen(Exception):

@@ -44,6 +44,8 @@ _STREAMED_TOKENS = 32  # that show how a stream arrives
 _STREAMS = 3  # a proxy holds each of them, a busy machine only some
 _ENOUGH_TOKENS = 16  # limit of an answer that every model takes
 USUAL_LIMIT = "max_tokens"
+_RUNNING = {"include_usage": True, "continuous_usage_stats": True}
+_REPORTED = {"usage": "output_tokens", "own times": "server_ttft_ms", "cached tokens": "cached_tokens"}  # by answers
 _LONGEST_S = 30.0  # of a short turn; a server that ignores its limit does not end it
 # Headers that most SDKs send. Some proxies compress, and so hold, the streams of such clients only.
 SDK_HEADERS = (("Accept", "application/json"), ("Accept-Encoding", "gzip, deflate"))
@@ -141,18 +143,14 @@ def _with_turns(evidence: ServerEvidence, least: int) -> ServerEvidence:
     if not answered(plain):
         return replace(evidence, refused=(plain.detail or "no streamed answer", "see the server's log"))
 
-    def shorter(prompt: str, tokens: int, fields: Mapping[str, Any]) -> TurnResult:
-        return send(settings, prompt, {key: tokens, **fields}, longest_s=_LONGEST_S)
-
-    ask = Asks(shorter, key, least)
+    ask = Asks(
+        lambda prompt, tokens, fields: send(settings, prompt, {key: tokens, **fields}, longest_s=_LONGEST_S), key, least
+    )
     running = raw(settings, {key: ask.limit, "stream_options": _RUNNING})
     effects = {name: effect_of(name, ask) for name in FIELDS}
-    both = [result.record for result in (plain, ask(COUNTING), ask(COUNTING, 2))]
-    for what, seen in {
-        "usage": plain.record.output_tokens is not None,
-        "own times": any(record.server_ttft_ms is not None for record in both),
-        "cached tokens": any(record.cached_tokens is not None for record in both),
-    }.items():
+    records = [result.record for result in (plain, ask(COUNTING), ask(COUNTING, 2))]
+    for what, name in _REPORTED.items():
+        seen = any(getattr(record, name) is not None for record in records)
         effects[what] = Effect("seen", "in the answers") if seen else Effect("none", "not in the answers")
     return replace(
         evidence,
@@ -184,9 +182,6 @@ def _least_held(
 def unseen() -> str:
     """Return a prompt whose answer is in no cache."""
     return f"{token_hex(8)}. {COUNTING}"
-
-
-_RUNNING = {"include_usage": True, "continuous_usage_stats": True}
 
 
 def raw(settings: ClientSettings, fields: Mapping[str, Any]) -> Fetched | None:
@@ -254,11 +249,6 @@ class MetricsPage:
     def serves(self) -> bool:
         """True for the page of an engine, or of a front end of engines."""
         return self.kind is not None and self.kind.kind in ("engine", "front end")
-
-    @property
-    def has_own_names(self) -> bool:
-        """True if the page has a part of vLLM's metrics, under names of its own."""
-        return self.kind is not None and self.kind.has_own_names
 
     @property
     def known(self) -> list[str]:

@@ -94,7 +94,6 @@ def test_a_difference_is_a_warning(what: str, changes: dict[str, Any], part: str
             {"effects": EVIDENCE.effects | {"ignore_eos": READ}},
             "ignore_eos (not known: it orders)",
         ),  # no evidence
-        ("headers", {"headers": {"via": "1.1 caddy", "date": "today"}}, "+via -server"),
         ("compression", {"packed": "gzip"}, "gzip for clients that accept it (direct: none)"),
     ],
 )
