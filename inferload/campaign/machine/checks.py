@@ -325,11 +325,7 @@ SERVER: tuple[Check[ServerEvidence], ...] = (
     ),
     _effect("cache_salt", REMEDIES["cache_salt"]),
     _effect("cached tokens", "hits are those of the metrics page, if it has them", "reported for each prompt"),
-    _effect(
-        "own times",
-        "queue, prefill and decode are means of the metrics page, if it has them",
-        "reported for each turn",
-    ),
+    _effect("own times", "queue, prefill and decode are means of the metrics page", "reported for each turn"),
     Check(
         "/tokenize",
         lambda e: (

@@ -133,12 +133,7 @@ def lost_fields(both: BothWays) -> list[str]:
 
 BOTH_WAYS: tuple[Check[BothWays], ...] = (
     Check("model", _models, "other models have other times, unless the proxy or gateway only renames it", _models),
-    Check(
-        "time added",
-        _time,
-        "faster than directly: a cache of answers, other servers, or a slow way to --direct",
-        _faster,
-    ),
+    Check("time added", _time, "other servers or a cache answer faster, or the way to --direct is slow", _faster),
     Check(
         "events",
         lambda both: f"{arrivals(both.through.stream)} (direct: {arrivals(both.direct.stream)})",

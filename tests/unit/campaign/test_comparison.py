@@ -50,11 +50,7 @@ def judged(what: str, **changes: Any) -> CheckResult:
     [
         ("model", {"model": "n"}, "n (direct: m)"),
         ("time added", {"added_ms": {"TTFT": [-1.0] * 10, "E2E": [1.0] * 10}}, "TTFT -1.00 ms"),
-        (
-            "events",
-            {"stream": StreamLook(32, 10.0, 8.0)},
-            "in 4 arrivals, mean gap 10 ms (direct: 32 events in 32 arrivals",
-        ),
+        ("events", {"stream": StreamLook(32, 10.0, 8.0)}, "in 4 arrivals, mean gap 10 ms (direct: 32 events in 32"),
         ("events", {"stream": StreamLook(4, 80.0, 1.0)}, "4 events in 4 arrivals"),  # several tokens in each
         ("events", {"stream": StreamLook(224, 1.4, 7.0, 32)}, "224 events in 32 arrivals"),  # a letter in each
         ("events", {"stream": StreamLook(1)}, "1 event (direct: 32 events"),
@@ -83,17 +79,9 @@ def test_a_difference_is_a_warning(what: str, changes: dict[str, Any], part: str
     [
         ("usage", {"plain": turn(output_tokens=3, finish_reason="stop")}, "the same"),  # the model ended it
         ("usage", {"plain": turn(cached_tokens=96, finish_reason="length")}, "the same"),  # by the order of the turns
-        (
-            "events",
-            {"stream": StreamLook(16, 10.0, 1.0, 16)},
-            "16 events in 16 arrivals, mean gap 10 ms (direct: 32 events",
-        ),
+        ("events", {"stream": StreamLook(16, 10.0, 1.0, 16)}, "16 events in 16 arrivals, mean gap 10 ms (dir"),
         ("fields", {"effects": EVIDENCE.effects | {"seed": SEEN}}, "the same effects"),
-        (
-            "fields",
-            {"effects": EVIDENCE.effects | {"ignore_eos": READ}},
-            "ignore_eos (not known: it orders)",
-        ),  # no evidence
+        ("fields", {"effects": EVIDENCE.effects | {"ignore_eos": READ}}, "ignore_eos (not known: it"),  # no evidence
         ("compression", {"packed": "gzip"}, "gzip for clients that accept it (direct: none)"),
     ],
 )
@@ -131,10 +119,7 @@ def test_the_time_added_has_an_interval() -> None:
         ({"via": "1.1 google"}, "google"),
         ({"server": "openresty", "via": "kong/2.5.0", "x-kong-proxy-latency": "2"}, "OpenResty, Kong 2.5.0"),
         ({"server": "APISIX/3.9.1", "x-apisix-upstream-status": "200"}, "APISIX 3.9.1"),
-        (
-            {"server": "istio-envoy", "x-envoy-upstream-service-time": "3", "req-cost-time": "12"},
-            "Istio",
-        ),  # Higress too
+        ({"server": "istio-envoy", "x-envoy-decorator-operation": "a", "req-cost-time": "12"}, "Istio"),  # Higress
         ({"set-cookie": "AWSALB=x; Path=/", "x-amzn-trace-id": "Root=1"}, "AWS load balancer"),
         ({"server": "cloudflare", "cf-ray": "a", "cf-aig-cache-status": "MISS"}, "Cloudflare, Cloudflare AI Gateway"),
         ({"x-bifrost-request-id": "a"}, "Bifrost"),
