@@ -245,7 +245,7 @@ def _why(counted: Counted, span: IdleSpan, text: str) -> tuple[Outcome, str]:
     if requests == 0:
         return (
             "does not add up",
-            f"{text}: tokens of requests that were aborted, of other clients or of what is between",
+            f"{text}: tokens of requests that were aborted, of other clients or of a proxy, gateway or router",
         )
     return "does not add up", f"{text}: other clients used this server"
 
