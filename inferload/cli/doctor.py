@@ -120,9 +120,10 @@ def _between(through: ServerEvidence, direct: ServerEvidence) -> list[CheckResul
 def text_of(checks: Sequence[CheckResult]) -> str:
     """Return a line per check, with its remedy below."""
     width = max(len(check.what) for check in checks)
-    lines = []
-    for check in checks:
-        lines.append(f"  {check.status:<4}  {check.what:<{width}}  {check.found}")
-        if check.remedy:
-            lines.append(f"{'':<{width + 10}}-> {check.remedy}")
+    indent = " " * (width + 10)
+    lines = (
+        f"  {check.status:<4}  {check.what:<{width}}  {check.found}"
+        + f"\n{indent}-> {check.remedy}" * bool(check.remedy)
+        for check in checks
+    )
     return "\n".join(lines)

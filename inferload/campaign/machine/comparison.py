@@ -7,13 +7,12 @@ from statistics import mean, stdev
 
 from inferload.base.clock import NS_PER_MS, token_hex
 from inferload.campaign.machine.checks import Check, arrivals
-from inferload.campaign.machine.effects import COUNTING
 from inferload.campaign.machine.server_evidence import SDK_HEADERS, ServerEvidence, raw, send, unseen
 from inferload.client.refusals import text_of
 from inferload.results.statistics.distributions import t_quantile
 
 _PAIRS = 10  # of short turns, one through and one direct
-_TOKENS = 16  # that every model takes as a limit
+_TOKENS = 4
 _COMPARED = {
     "input_tokens": "prompt tokens",
     "output_tokens": "output tokens",
@@ -44,7 +43,7 @@ def gather(through: ServerEvidence, direct: ServerEvidence) -> BothWays:
     added: dict[str, list[float]] = {"TTFT": [], "E2E": []}
     for step in (1, -1) * (_PAIRS // 2):  # each way is the first one of every second pair
         ways = (through, direct)[::step]
-        records = [send(way.settings, unseen(), {way.limit_key: _TOKENS}).record for way in ways][::step]
+        records = [send(way.settings, unseen(), _short(way)).record for way in ways][::step]
         for name, end in (("TTFT", "first_ns"), ("E2E", "closed_ns")):
             spans = [getattr(each, end) - (each.sent_ns or 0) for each in records if each.ok and each.first_ns]
             added[name] += [(spans[0] - spans[1]) / NS_PER_MS] if len(spans) == 2 else []
@@ -52,12 +51,16 @@ def gather(through: ServerEvidence, direct: ServerEvidence) -> BothWays:
     return BothWays(through, direct, added, refusals, packed, keeps_id)
 
 
+def _short(e: ServerEvidence) -> dict[str, int]:
+    return {e.limit_key: max(_TOKENS, e.least)}
+
+
 def _readings(e: ServerEvidence) -> tuple[str, str, bool]:
     own, name = e.settings, token_hex(8)
     bad = raw(own, {e.limit_key: {}})
     refusal = "no answer" if bad is None else f"{bad.status} {' '.join(text_of(bad.text).split())[:80]}"
-    packed = raw(replace(own, headers=(*own.headers, *SDK_HEADERS)), {e.limit_key: _TOKENS})
-    with_id = send(own, COUNTING, {e.limit_key: _TOKENS}, (("X-Request-Id", name),)).record
+    packed = raw(replace(own, headers=(*own.headers, *SDK_HEADERS)), _short(e))
+    with_id = send(own, unseen(), _short(e), (("X-Request-Id", name),)).record
     encoding = "" if packed is None else packed.headers.get("content-encoding", "")
     return refusal, encoding or "none", name in (with_id.request_id or "")
 

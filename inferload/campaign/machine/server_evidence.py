@@ -89,6 +89,7 @@ class ServerEvidence:
     refused: tuple[str, str] | None = None
     texts: tuple[str, ...] = ()  # endpoints without streams that answer instead
     limit_key: str = USUAL_LIMIT  # field that limits the length of an answer
+    least: int = 1  # lowest limit that the server accepts, in tokens
     stream: StreamLook = StreamLook()
     as_sdk: StreamLook = StreamLook()
     effects: Mapping[str, Effect] = field(default_factory=dict)
@@ -131,13 +132,13 @@ def gather(settings: ClientSettings, model: str | None, renamed: bool = False) -
     except UsageError as error:
         texts = error.endpoints if isinstance(error, NoStreamsError) else ()
         return replace(evidence, refused=parted(error), texts=texts)
-    evidence = replace(evidence, settings=replace(settings, target=proof.target), limit_key=proof.key)
-    return _with_turns(evidence, proof.limit or _ENOUGH_TOKENS)
+    settings, least = replace(settings, target=proof.target), proof.limit or _ENOUGH_TOKENS
+    return _with_turns(replace(evidence, settings=settings, limit_key=proof.key, least=least))
 
 
-def _with_turns(evidence: ServerEvidence, least: int) -> ServerEvidence:
-    """Send a plain streamed turn, then those that show the effects of fields, each with a limit of at least `least` tokens."""
-    settings, key = evidence.settings, evidence.limit_key
+def _with_turns(evidence: ServerEvidence) -> ServerEvidence:
+    """Send a plain streamed turn, then those that show the effects of fields."""
+    settings, key, least = evidence.settings, evidence.limit_key, evidence.least
     limit = {key: max(_STREAMED_TOKENS, least)}
     plain = send(settings, COUNTING, limit)
     if not answered(plain):

@@ -103,7 +103,7 @@ RULES: tuple[Rule, ...] = (
         evidence.held_stream,
         HELD_EVENTS,
         None,
-        "output events per arrival - p99 of the client delay / mean gap",
+        "output events per arrival, or tokens if these are fewer, - p99 of the client delay / mean gap",
         evidence.held_stream_text,
         "TTFT and ITL are those of what holds the stream: the first token waits for later ones, and most gaps are 0. E2E, TPOT "
         "and rates are correct. Events that a late client can have joined are not counted",

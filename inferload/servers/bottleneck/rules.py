@@ -61,7 +61,8 @@ def _gap_ms(evidence: WindowEvidence) -> float | None:
 def is_held(evidence: WindowEvidence) -> bool:
     """Return True if events arrive together that a late client has not joined."""
     client = evidence.client
-    joined = joined_on_the_way(client.events_per_arrival, client.client_delay_p99_ms, _gap_ms(evidence))
+    delay_ms, gap_ms = client.client_delay_p99_ms, _gap_ms(evidence)
+    joined = joined_on_the_way(client.events_per_arrival, delay_ms, gap_ms, client.tokens_per_event)
     return joined is not None and joined > HELD_EVENTS
 
 

@@ -228,6 +228,18 @@ def test_a_host_that_cannot_be_asked_is_one_line_and_exit_code_2(capsys: pytest.
     assert "http://" in capsys.readouterr().err
 
 
+def test_direct_compares_with_the_only_model_of_the_other_address(
+    simulator: Callable[..., Simulator], capsys: pytest.CaptureFixture[str]
+) -> None:
+    tiny, huge = (simulator("--ttft-ms", "1", "--itl-ms", "1", "--model", name).url for name in ("tiny", "huge"))
+    assert cli.main(["doctor", "--json", "--host", tiny, "--direct", huge]) == 0
+    between = {check["what"]: check["found"] for check in json.loads(capsys.readouterr().out)["between"]}
+    assert (between["model"], between["usage"]) == ("tiny (direct: huge)", "the same")
+    assert cli.main(["doctor", "--json", "--host", tiny, "--direct", f"http://127.0.0.1:{unused_port()}"]) == 2
+    (check,) = json.loads(capsys.readouterr().out)["between"]
+    assert (check["what"], "refused" in check["found"]) == ("direct", True)
+
+
 class Bare(BaseHTTPRequestHandler):
     """A server that streams and refuses all unknown fields."""
 

@@ -91,6 +91,12 @@ EDGES: list[tuple[str, dict[str, Any], dict[str, Any] | None, dict[str, Any] | N
     ("held_stream", {"events_per_arrival": 2.3, "delay_p99_ms": 4.0, "itl_ms": 10.0}, None, None),
     ("held_stream", {"events_per_arrival": 20.0, "delay_p99_ms": None}, None, None),
     (
+        "held_stream",
+        {"events_per_arrival": 7.0, "delay_p99_ms": 0.0, "tokens_per_event": 1 / 7},
+        None,
+        None,
+    ),  # its parts
+    (
         "held_gaps",
         {"between": Between(held_ms=45.0, gap_ms=300.0)},
         {"between": Between(held_ms=46.0, gap_ms=300.0)},
