@@ -124,12 +124,7 @@ _NOT_LINUX = "run the workers on Linux itself: some sandboxes and other systems 
 
 MACHINE: tuple[Check[MachineEvidence], ...] = (
     Check("machine", lambda e: e.description),
-    Check(
-        "Python",
-        lambda e: ".".join(map(str, e.python)),
-        "use Python 3.11 or newer",
-        fail=lambda e: e.python[:2] < (3, 11),
-    ),
+    Check("Python", lambda e: ".".join(map(str, e.python)), "use 3.11 or newer", fail=lambda e: e.python < (3, 11)),
     Check(
         "packages",
         lambda e: "; ".join(_misfits(e)) or ", ".join(f"{required.name} {version}" for required, version in e.packages),
@@ -225,7 +220,7 @@ def _sends_plain_key(e: ServerEvidence) -> bool:
 def _model(e: ServerEvidence) -> str:
     longest = "" if e.facts.max_model_len is None else f", {e.facts.max_model_len} tokens at most"
     others = len(e.facts.models) - 1
-    return e.doubt or f"{e.facts.model}{longest}" + (f" (and {others} more)" if others else "")
+    return e.listed.doubt(e.facts.model) or f"{e.facts.model}{longest}" + (f" (and {others} more)" if others else "")
 
 
 def _engine(e: ServerEvidence) -> str:
@@ -293,7 +288,7 @@ SERVER: tuple[Check[ServerEvidence], ...] = (
         lambda e: _sends_plain_key(e) or (e.settings.target.scheme == "https" and e.settings.tls.insecure),
     ),
     Check("reader", lambda e: f"{e.reader.reader} ({e.reader.why}): within the event loop" if e.reader else None),
-    Check("model", _model, "runs work if the model answers", lambda e: e.doubt),
+    Check("model", _model, "runs work if the model answers", lambda e: e.listed.doubt(e.facts.model)),
     Check(
         "engine",
         _engine,

@@ -75,11 +75,6 @@ def _time(both: BothWays) -> str:
     return f"{', '.join(texts)}; {len(added)} pairs of turns"
 
 
-def _faster(both: BothWays) -> bool:
-    """Return True if every turn through was faster than its direct one."""
-    return any(len(added) == _PAIRS and max(added) < 0 for added in both.added_ms.values())
-
-
 def _models(both: BothWays) -> str | None:
     names = (both.through.model, both.direct.model)
     return "{} (direct: {})".format(*names) if all(names) and names[0] != names[1] else None
@@ -136,7 +131,12 @@ def lost_fields(both: BothWays) -> list[str]:
 
 BOTH_WAYS: tuple[Check[BothWays], ...] = (
     Check("model", _models, "other models have other times, unless the proxy or gateway only renames it", _models),
-    Check("time added", _time, "other servers or a cache answer faster, or the way to --direct is slow", _faster),
+    Check(
+        "time added",
+        _time,
+        "other servers or a cache answer faster, or the way to --direct is slow",
+        lambda both: any(len(added) == _PAIRS and max(added) < 0 for added in both.added_ms.values()),
+    ),
     Check(
         "events",
         lambda both: f"{arrivals(both.through.stream)} (direct: {arrivals(both.direct.stream)})",

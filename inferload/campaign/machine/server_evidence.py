@@ -104,11 +104,6 @@ class ServerEvidence:
         return of_engine(self.facts.engine) or self.page
 
     @property
-    def doubt(self) -> str:
-        """Why the list of models does not show that the model is served; "" if it does."""
-        return self.listed.doubt(self.facts.model)
-
-    @property
     def gateway(self) -> str:
         """Name of the proxy, gateway or router, from the headers of answers; "" if they name none."""
         return gateways.named(self.headers) or self.facts.sent.gateway
