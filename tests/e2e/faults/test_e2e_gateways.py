@@ -103,10 +103,8 @@ def test_a_hold_of_each_event_is_found_by_the_last_gap(ended: FinishedRun, run_c
 
 TALK = {
     "workload": {"kind": "chat", "turns": 5, "prompt_tokens": 200, "output_tokens": 16, "think_time_s": 0.1},
-    "arrivals": {
-        "kind": "constant",
-        "sessions_per_s": 24,
-    },  # enough for a mean, if requests overtake each other on the way
+    # Enough for a mean, if requests overtake each other on the way.
+    "arrivals": {"kind": "constant", "sessions_per_s": 24},
     "phases": {"warmup_s": 0, "measure_s": 4, "drain_s": 30},
     "server": {"interval_s": 0.25},
 }
