@@ -258,10 +258,11 @@ def _effect(what: str, remedy: str, reading: str = "") -> Check[ServerEvidence]:
         effect = e.effects.get(what)
         return None if effect is None else reading if reading and effect.state == "seen" else str(effect)
 
-    def switch(e: ServerEvidence) -> str:
-        return "" if e.engine is None else e.engine.with_switch(what)
+    def change(e: ServerEvidence) -> str:
+        dropped = f", or {e.gateway} drops it (--direct shows that)" if e.gateway else ""
+        return ((e.engine and e.engine.with_switch(what)) or remedy) + dropped
 
-    return Check(what, found, lambda e: switch(e) or remedy, lambda e: e.effects[what].state in ("none", "refused"))
+    return Check(what, found, change, lambda e: e.effects[what].state in ("none", "refused"))
 
 
 def _limit(key: str) -> Check[ServerEvidence]:

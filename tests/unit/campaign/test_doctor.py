@@ -301,6 +301,7 @@ def test_a_minimal_server_gets_warnings_with_remedies(bare: str, capsys: pytest.
     assert fine == {"server", "TLS", "model", "streaming", "as an SDK", "gateway"} | limits
     assert lines["gateway"]["found"] == "nginx 1.31.3"
     assert lines["ignore_eos"]["found"].startswith("refused: ")
+    assert lines["cached tokens"]["remedy"].endswith(", or nginx 1.31.3 drops it (--direct shows that)")
     assert all(check["remedy"] for what, check in lines.items() if what not in fine)
 
 
