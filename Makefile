@@ -74,7 +74,7 @@ curl:            ## install curl for the simulator tests
 # Proxies and routers between client and simulator, unpacked here: nothing is installed in the system, and no service is started.
 GATEWAYS := .cache/gateways
 
-gateways: $(GATEWAYS)/.ready  ## install nginx, haproxy, Caddy, Envoy, Traefik and two routers in .cache for the tests of what is between
+gateways: $(GATEWAYS)/.ready  ## install nginx, haproxy, Caddy, Envoy, Traefik and two routers in .cache for the tests through them
 
 $(GATEWAYS)/.ready: tests/support/install_gateways.sh
 	@$< $(GATEWAYS) $(PYTHON) && touch $@ || echo "make: tests with proxies or routers will fail" >&2

@@ -120,7 +120,7 @@ ADVICE: Mapping[str, tuple[Advice, ...]] = {
     "before-server": (
         Advice(
             "the same run against the address of the server itself",
-            "shows the times without what is between",
+            "shows the times without a proxy, gateway or router",
             "none",
         ),
         Advice(

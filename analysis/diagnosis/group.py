@@ -1,4 +1,4 @@
-"""Findings on servers as a group: outliers among them, what is between them and the client, and routing."""
+"""Findings on servers as a group: outliers among them, proxies, gateways and routers in front of them, and routing."""
 
 from collections.abc import Sequence
 

@@ -290,7 +290,7 @@ def _counted(run: RunFrames, results: Results) -> Finding | None:
     if counted is None:
         return None
     figures = "the servers count {:,} of the {:,} turns that failed on the way as finished".format(*counted)
-    between = "what is between client and server (a proxy, gateway or router) ended them, or changed their answers"
+    between = "a proxy, gateway or router ended them, or changed their answers"
     # The server may go on after a timeout of the client.
     own = any(name.startswith("timeout_") for name in results.turns.whole_run.by_failure)
     return Finding("failed-between", 950.0, (figures, between), probable=own, figures=figures)

@@ -240,9 +240,9 @@ def _why(counted: Counted, span: IdleSpan, text: str) -> tuple[Outcome, str]:
     elif no_prompt:
         reason = "output tokens that were not sent, or not counted in the usage of an answer"
     elif (requests or 0) <= 0:
-        reason = "tokens of requests that were aborted, of other clients or of what is between"
+        reason = "tokens of requests that were aborted, of other clients or of a proxy, gateway or router"
     else:
-        reason = "other clients used this server, or what is between repeated requests"
+        reason = "other clients used this server, or a proxy, gateway or router repeated requests"
     return "does not add up", f"{text}: {reason}"
 
 

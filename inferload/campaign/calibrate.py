@@ -40,7 +40,7 @@ class Bench:
         self._work = work
         self._pace = pace
         self._seconds = seconds
-        self._runner = Runner(work, Journal(work))
+        self._runner = Runner(work, Journal(work), environment(os.environ, work), work)
         self._client_cores, self._server_cores = split(launch.available_cores())
 
     def measure(self, streams: int) -> RunFigures:
@@ -61,7 +61,7 @@ class Bench:
         argv = runner.command(str(scenario), f"http://127.0.0.1:{port}", self._work / name, options, ["--only-summary"])
         limits = RunTimeLimits(self._seconds + _PATIENCE_S, _END_S)
         with launch.on_cores(self._client_cores):
-            return self._runner.run(name, argv, limits, environment=environment(os.environ, self._work), cwd=self._work)
+            return self._runner.run(name, argv, limits)
 
 
 def scenario_text(streams: int, pace: ReferencePace, seconds: float) -> str:

@@ -34,10 +34,12 @@ class RunTimeLimits:
 
 @dataclass(frozen=True, slots=True)
 class Runner:
-    """Makes the runs of a campaign in folders below `folder`."""
+    """Makes the runs of a campaign in folders below `folder`. `environment`, `cwd`: None for those of this process."""
 
     folder: Path
     journal: Journal
+    environment: Mapping[str, str] | None = None
+    cwd: Path | None = None
 
     def run(
         self,
@@ -47,22 +49,19 @@ class Runner:
         *,
         poll: Callable[[], None] | None = None,
         fault: Callable[[], str | None] = lambda: None,
-        environment: Mapping[str, str] | None = None,
-        cwd: Path | None = None,
         level: float = 0.0,
     ) -> RunEnded:
         """Make one run and return its entry in the journal, with a `cause` if it failed.
 
         `name`: run directory below the campaign's folder. `poll`: called while the run goes. `fault`: cause of a failure that
-        the run itself does not show. `environment`, `cwd`: None for those of this process. `level`: of the entry. An
-        exception ends the run.
+        the run itself does not show. `level`: of the entry. An exception ends the run.
         """
         run_dir = self.folder / name
         rundir.set_aside(run_dir)
         run_dir.parent.mkdir(parents=True, exist_ok=True)
         log = run_dir.with_suffix(".log")
         began_ns = clock.now_ns()
-        code = self._code(name, process.begin(argv, log, environment, cwd), limits, poll)
+        code = self._code(name, process.begin(argv, log, self.environment, self.cwd), limits, poll)
         took_s = round((clock.now_ns() - began_ns) / clock.NS_PER_S, 3)
         entry = ended(self.folder, name, code, took_s, fault=fault, level=level)
         self.journal.write(entry)

@@ -73,8 +73,6 @@ def run(arguments: argparse.Namespace) -> int:
     made_at = calendar_now().isoformat(timespec="seconds")
     result = Calibration.of(made_at, Machine.this(description()), _versions(), pace, points)
     output(f"\n{calibration.answer(points)}")
-    if remark := calibration.remark(points):
-        output(remark)
     if result is None:
         print("inferload: nothing is stored; calibrate again when this machine is idle", file=sys.stderr)
         return 3

@@ -13,7 +13,6 @@ from inferload.base.tls import TlsSettings
 from inferload.campaign.machine import comparison, server_evidence
 from inferload.campaign.machine.checks import MACHINE, METRICS, SERVER, CheckResult, results
 from inferload.campaign.machine.machine_evidence import MachineEvidence
-from inferload.campaign.machine.server_evidence import ServerEvidence
 from inferload.client.client import ClientSettings, Credentials
 from inferload.client.connection import credentials
 from inferload.client.connection.target import Target
@@ -100,7 +99,9 @@ def _of_server(
         read = [replace(page, engine=evidence.engine) for page in read]
         found["server"] = [*results(SERVER, evidence), *(each for page in read for each in results(METRICS, page))]
         if direct is not None and evidence.refused is None:
-            found["between"] = _between(evidence, server_evidence.gather(direct, own.model))
+            other = server_evidence.gather(direct, own.model, renamed=True)
+            refused = other.refused and [CheckResult("fail", "direct", *other.refused)]
+            found["between"] = refused or results(comparison.BOTH_WAYS, comparison.gather(evidence, other))
     except UsageError as error:
         name = "between" if "server" in found else "server"
         found[name] = [CheckResult("fail", "direct" if name == "between" else name, *server_evidence.parted(error))]
@@ -111,18 +112,13 @@ def _of_server(
     }
 
 
-def _between(through: ServerEvidence, direct: ServerEvidence) -> list[CheckResult]:
-    if direct.refused is not None:
-        return [CheckResult("fail", "direct", *direct.refused)]
-    return results(comparison.BOTH_WAYS, comparison.gather(through, direct))
-
-
 def text_of(checks: Sequence[CheckResult]) -> str:
     """Return a line per check, with its remedy below."""
     width = max(len(check.what) for check in checks)
-    lines = []
-    for check in checks:
-        lines.append(f"  {check.status:<4}  {check.what:<{width}}  {check.found}")
-        if check.remedy:
-            lines.append(f"{'':<{width + 10}}-> {check.remedy}")
+    indent = " " * (width + 10)
+    lines = (
+        f"  {check.status:<4}  {check.what:<{width}}  {check.found}"
+        + f"\n{indent}-> {check.remedy}" * bool(check.remedy)
+        for check in checks
+    )
     return "\n".join(lines)

@@ -267,6 +267,8 @@ class _FirstRequest:
             return KEY_HINT if self.settings.credentials.api_key is None else OTHER_KEY_HINT
         if answer.record.status is not None and 300 <= answer.record.status < 400:
             return "give the address that it leads to with --host"
+        if answer.record.failure is Failure.NOT_SSE:
+            return "give the address of an OpenAI-compatible API with --host, and let `stream: true` pass to it"
         named = refusals.remedy(answer.detail, self.turn.document, self.turn.request)
         if answer.record.status in _NO_PATH and named != refusals.REMEDIES["model"]:
             named = ""  # the server has not read the body

@@ -16,6 +16,7 @@ _NAMED_BY = (
     ("Envoy", "server", "^envoy%"),
     ("Cloudflare", "server", "^cloudflare"),
     ("AWS load balancer", "server", "^awselb%"),
+    ("AWS load balancer", "set-cookie", "^awsalb"),
     ("Azure Application Gateway", "server", "^microsoft-azure-application-gateway%"),
     ("Google Front End", "server", "^(?:gws|gfe|google frontend)"),
     ("Akamai", "server", "^akamaighost"),
@@ -24,6 +25,7 @@ _NAMED_BY = (
     ("Kong", "x-kong-", ""),
     ("Envoy", "x-envoy-", ""),
     ("Portkey", "x-portkey-", ""),
+    ("Bifrost", "x-bifrost-", ""),
     ("Helicone", "helicone-", ""),
     ("One API", "x-oneapi-", ""),
     ("vllm-router", "x-vllm-router-", ""),
@@ -32,6 +34,7 @@ _NAMED_BY = (
     ("a router of SGLang or vLLM", "x-request-id", "^(?:req|chatcmpl|cmpl|resp|gnt)-[a-z0-9]{24}$"),
     ("Inference Gateway", "x-gateway-destination-endpoint-", ""),
     ("Cloudflare", "cf-ray", ""),
+    ("Cloudflare AI Gateway", "cf-aig-", ""),
     ("Fastly", "x-served-by", "^cache-"),
     ("Varnish", "x-varnish", ""),
     ("Azure API Management", "apim-request-id", ""),
@@ -41,7 +44,8 @@ _NAMED_BY = (
     ("an AWS service", "x-amzn-", ""),
 )
 _VERSION = r"(?:[/ ]?v?(?P<version>\d[\w.-]*))?"
-_VIA = re.compile(r"(?:^|,)\s*(?:[\w.]+/)?[\d.]+\s+([^\s,;()]+)")
+# Protocol, which old versions of Kong leave out, host, and the product in a comment, which says more than the host.
+_VIA = re.compile(r"(?:^|,)\s*(?:(?:[\w.]+/)?[\d.]+\s+)?([^\s,;()]+)(?:\(\w+\))?(?:\s+\(([^()\s]+)[^()]*\))?")
 
 
 def named(headers: Mapping[str, str]) -> str:
@@ -52,10 +56,14 @@ def named(headers: Mapping[str, str]) -> str:
             of = other == header or (header.endswith("-") and other.startswith(header))
             if of and (match := re.search(pattern.replace("%", _VERSION), value, re.IGNORECASE)):
                 found[name] = found.get(name) or match.groupdict().get("version") or ""
-    for via in _VIA.findall(headers.get("via", "")):
-        name, _, version = via.partition("/")
-        known = next((known for known in found if known.lower() == name.lower()), name)
+    for host, product in _VIA.findall(headers.get("via", "")):
+        name, _, version = (product or host).partition("/")
+        known = next(
+            (each for each in found if each.lower() in name.lower() or name.lower() in each.lower().split()), name
+        )
         found[known] = found.get(known) or version
     if len(found) > 1:
         found.pop("an AWS service", None)
+    if "Istio" in found:
+        found.pop("Envoy", None)
     return ", ".join(f"{name} {version}".strip() for name, version in found.items())

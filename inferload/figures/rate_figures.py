@@ -30,14 +30,17 @@ class RateFigure(Figure, frozen=True, eq=False, kw_only=True):
     compared: bool = False
 
 
-def joined_on_the_way(per_arrival: float | None, delay_p99_ms: float | None, gap_ms: float | None) -> float | None:
-    """Return the events per arrival that the client's own delay cannot have joined; None if one of these is not known.
+def joined_on_the_way(
+    per_arrival: float | None, delay_p99_ms: float | None, gap_ms: float | None, tokens_per_event: float | None
+) -> float | None:
+    """Return the events per arrival that the client's own delay cannot have joined; None if one of the first is not known.
 
-    A client that reads late by some time joins at most the events that the server sent in that time.
+    A client that reads late by some time joins at most the events that the server sent in that time. Events that are parts of
+    a token arrive together anyway.
     """
     if per_arrival is None or delay_p99_ms is None or not gap_ms:
         return None
-    return max(0.0, per_arrival - delay_p99_ms / gap_ms)
+    return max(0.0, per_arrival * min(1.0, tokens_per_event or 1.0) - delay_p99_ms / gap_ms)
 
 
 def rates(tally: Tally, window_s: float | None) -> dict[str, float | None]:
@@ -103,6 +106,12 @@ def events_per_arrival(firsts: int, gaps: Sketch) -> float | None:
         return None
     together = gaps.counts_up_to([together_ms(gaps.mean)])[0]
     return _ratio(firsts + gaps.count, firsts + gaps.count - together)
+
+
+def tokens_per_event(tally: Tally) -> float | None:
+    """Return the output tokens per output event of turns whose tokens are counted; None without one."""
+    counted = tally.window_events - tally.window_events_uncounted
+    return tally.window_output_tokens / counted if counted else None
 
 
 def _events_per_arrival(tally: Tally, _window_s: float | None) -> float | None:

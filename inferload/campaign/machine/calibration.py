@@ -11,7 +11,6 @@ import os
 import platform
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from itertools import takewhile
 from math import ceil
 from pathlib import Path
 from typing import Any, Literal
@@ -152,22 +151,6 @@ def above(points: Sequence[SizeResult]) -> SizeResult | None:
     """Return the smallest size above the best one; None if the best was the largest."""
     top = best(points)
     return min((p for p in points if top is None or p.streams > top.streams), key=lambda p: p.streams, default=None)
-
-
-def figures_true_to(points: Sequence[SizeResult]) -> int | None:
-    """Return the largest size up to which all figures agree with the reference, regardless of verdicts; None if none does."""
-    ordered = sorted(points, key=lambda point: point.streams)
-    return max((point.streams for point in takewhile(lambda point: point.figures_true, ordered)), default=None)
-
-
-def remark(points: Sequence[SizeResult]) -> str:
-    """Return a note if the figures agree with the reference at sizes above the best one; else ""."""
-    top, to = best(points), figures_true_to(points)
-    if to is None or to <= (0 if top is None else top.streams):
-        return ""
-    return (
-        f"The figures were within 10 % of the true values up to {to} streams; verdicts warn before figures are wrong."
-    )
 
 
 def answer(points: Sequence[SizeResult]) -> str:

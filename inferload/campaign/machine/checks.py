@@ -124,12 +124,7 @@ _NOT_LINUX = "run the workers on Linux itself: some sandboxes and other systems 
 
 MACHINE: tuple[Check[MachineEvidence], ...] = (
     Check("machine", lambda e: e.description),
-    Check(
-        "Python",
-        lambda e: ".".join(map(str, e.python)),
-        "use Python 3.11 or newer",
-        fail=lambda e: e.python[:2] < (3, 11),
-    ),
+    Check("Python", lambda e: ".".join(map(str, e.python)), "use 3.11 or newer", fail=lambda e: e.python < (3, 11)),
     Check(
         "packages",
         lambda e: "; ".join(_misfits(e)) or ", ".join(f"{required.name} {version}" for required, version in e.packages),
@@ -225,7 +220,7 @@ def _sends_plain_key(e: ServerEvidence) -> bool:
 def _model(e: ServerEvidence) -> str:
     longest = "" if e.facts.max_model_len is None else f", {e.facts.max_model_len} tokens at most"
     others = len(e.facts.models) - 1
-    return e.doubt or f"{e.facts.model}{longest}" + (f" (and {others} more)" if others else "")
+    return e.listed.doubt(e.facts.model) or f"{e.facts.model}{longest}" + (f" (and {others} more)" if others else "")
 
 
 def _engine(e: ServerEvidence) -> str:
@@ -242,10 +237,11 @@ def _stream(e: ServerEvidence) -> str:
         return f"none, a pooling server: {', '.join(e.texts)} answer; runs have E2E and input tokens"
     if e.refused is not None:
         return e.refused[0]
-    return _arrivals(e.stream)
+    return arrivals(e.stream)
 
 
-def _arrivals(stream: StreamLook) -> str:
+def arrivals(stream: StreamLook) -> str:
+    """Return how a stream arrives."""
     together, events = stream.events_per_arrival, plural(stream.events, "event")
     if together is None:
         return events
@@ -262,10 +258,11 @@ def _effect(what: str, remedy: str, reading: str = "") -> Check[ServerEvidence]:
         effect = e.effects.get(what)
         return None if effect is None else reading if reading and effect.state == "seen" else str(effect)
 
-    def switch(e: ServerEvidence) -> str:
-        return "" if e.engine is None else e.engine.with_switch(what)
+    def change(e: ServerEvidence) -> str:
+        dropped = f", or {e.gateway} drops it (--direct shows that)" if e.gateway else ""
+        return ((e.engine and e.engine.with_switch(what)) or remedy) + dropped
 
-    return Check(what, found, lambda e: switch(e) or remedy, lambda e: e.effects[what].state in ("none", "refused"))
+    return Check(what, found, change, lambda e: e.effects[what].state in ("none", "refused"))
 
 
 def _limit(key: str) -> Check[ServerEvidence]:
@@ -278,7 +275,7 @@ def _as_sdk(e: ServerEvidence) -> str | None:
     """Return how the stream of a client that accepts compression arrives; None for the same as ours."""
     if e.refused or e.stream.held:
         return None
-    return _arrivals(e.as_sdk) if e.as_sdk.events else "no streamed answer"
+    return arrivals(e.as_sdk) if e.as_sdk.events else "no streamed answer"
 
 
 _HELD = "a proxy, a gateway or the server holds the stream, and TTFT and ITL will be theirs: turn off its buffering"
@@ -292,7 +289,7 @@ SERVER: tuple[Check[ServerEvidence], ...] = (
         lambda e: _sends_plain_key(e) or (e.settings.target.scheme == "https" and e.settings.tls.insecure),
     ),
     Check("reader", lambda e: f"{e.reader.reader} ({e.reader.why}): within the event loop" if e.reader else None),
-    Check("model", _model, "runs work if the model answers", lambda e: e.doubt),
+    Check("model", _model, "runs work if the model answers", lambda e: e.listed.doubt(e.facts.model)),
     Check(
         "engine",
         _engine,
@@ -324,11 +321,7 @@ SERVER: tuple[Check[ServerEvidence], ...] = (
     ),
     _effect("cache_salt", REMEDIES["cache_salt"]),
     _effect("cached tokens", "hits are those of the metrics page, if it has them", "reported for each prompt"),
-    _effect(
-        "own times",
-        "queue, prefill and decode are means of the metrics page, if it has them",
-        "reported for each turn",
-    ),
+    _effect("own times", "queue, prefill and decode are means of the metrics page", "reported for each turn"),
     Check(
         "/tokenize",
         lambda e: (
@@ -343,23 +336,20 @@ SERVER: tuple[Check[ServerEvidence], ...] = (
 
 
 def _metrics(page: MetricsPage) -> str:
-    """Return how many names the page has; missing ones without vLLM's prefix, those of speculative decoding as one.
-
-    Of other engines also the needed ones that they do not publish.
-    """
+    """Return how many names the page has, which are missing, and which needed ones its kind does not publish."""
     if page.problem or page.kind is None:
         return f"{page.url}: {page.problem or no_known_engine(page.series)}"
-    if page.kind.kind == "exporter":
-        return "; ".join([f"{page.url}: {page.kind.title}", *page.remarks])
-    if page.kind.kind == "router":
+    if not page.serves:
         count = f"{len(page.names & page.kind.metrics)} of {len(page.kind.metrics)}"
-        head = f"{page.url}: a page of {page.kind.title}, which is no server's: {count} names"
-        return "; ".join([head, *page.remarks])
+        router = f"a page of {page.kind.title}, which is no server's: {count} names"
+        return "; ".join([f"{page.url}: {router if page.kind.kind == 'router' else page.kind.title}", *page.remarks])
     short = [name.removeprefix("vllm:") for name in page.missing]
     others = [name for name in short if not name.startswith("spec_decode_")]
     listed = ", ".join([*others, "spec_decode_*"] if len(others) < len(short) else others)
     count = f"{len(page.known) - len(short)} of {len(page.known)}"
-    head = f"{page.url}, names of {page.kind.title}: {count}" if page.has_own_names else f"{page.url}: {count} names"
+    head = (
+        f"{page.url}, names of {page.kind.title}: {count}" if page.kind.has_own_names else f"{page.url}: {count} names"
+    )
     lacks = ", ".join(name.removeprefix("vllm:") for name in NEEDED_METRICS if name not in {*page.known, *page.names})
     marked = [f"missing: {listed}" if listed else "", f"{page.kind.title} does not publish {lacks}" if lacks else ""]
     return "; ".join(filter(None, [head, *marked, *page.remarks]))

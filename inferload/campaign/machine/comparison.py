@@ -6,23 +6,19 @@ from math import sqrt
 from statistics import mean, stdev
 
 from inferload.base.clock import NS_PER_MS, token_hex
-from inferload.base.numbers import number
-from inferload.campaign.machine.checks import Check
-from inferload.campaign.machine.effects import COUNTING
-from inferload.campaign.machine.server_evidence import SDK_HEADERS, ServerEvidence, raw, send
+from inferload.campaign.machine.checks import Check, arrivals
+from inferload.campaign.machine.server_evidence import SDK_HEADERS, ServerEvidence, raw, send, unseen
 from inferload.client.refusals import text_of
 from inferload.results.statistics.distributions import t_quantile
 
 _PAIRS = 10  # of short turns, one through and one direct
 _TOKENS = 4
-_OWN = {
-    "date",
-    "content-length",
-    "connection",
-    "keep-alive",
-    "x-request-id",
-}  # headers that differ between any two answers
-_COUNTS = {"input_tokens": "prompt", "output_tokens": "output", "cached_tokens": "cached"}
+_COMPARED = {
+    "input_tokens": "prompt tokens",
+    "output_tokens": "output tokens",
+    "cached_tokens": "cached tokens",
+    "finish_reason": "finish reason",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,23 +41,26 @@ class BothWays:
 def gather(through: ServerEvidence, direct: ServerEvidence) -> BothWays:
     """Send pairs of turns, one turn at a time, and one invalid request each way."""
     added: dict[str, list[float]] = {"TTFT": [], "E2E": []}
-    for _ in range(_PAIRS):
-        records = [send(way.settings, COUNTING, {way.limit_key: _TOKENS}).record for way in (through, direct)]
+    for step in (1, -1) * (_PAIRS // 2):  # each way is the first one of every second pair
+        ways = (through, direct)[::step]
+        records = [send(way.settings, unseen(), _short(way)).record for way in ways][::step]
         for name, end in (("TTFT", "first_ns"), ("E2E", "closed_ns")):
-            spans = [
-                getattr(each, end) - each.sent_ns for each in records if each.ok and each.sent_ns and each.first_ns
-            ]
+            spans = [getattr(each, end) - (each.sent_ns or 0) for each in records if each.ok and each.first_ns]
             added[name] += [(spans[0] - spans[1]) / NS_PER_MS] if len(spans) == 2 else []
     refusals, packed, keeps_id = zip(*map(_readings, (through, direct)), strict=True)
     return BothWays(through, direct, added, refusals, packed, keeps_id)
+
+
+def _short(e: ServerEvidence) -> dict[str, int]:
+    return {e.limit_key: max(_TOKENS, e.least)}
 
 
 def _readings(e: ServerEvidence) -> tuple[str, str, bool]:
     own, name = e.settings, token_hex(8)
     bad = raw(own, {e.limit_key: {}})
     refusal = "no answer" if bad is None else f"{bad.status} {' '.join(text_of(bad.text).split())[:80]}"
-    packed = raw(replace(own, headers=(*own.headers, *SDK_HEADERS)), {e.limit_key: _TOKENS})
-    with_id = send(own, COUNTING, {e.limit_key: _TOKENS}, (("X-Request-Id", name),)).record
+    packed = raw(replace(own, headers=(*own.headers, *SDK_HEADERS)), _short(e))
+    with_id = send(own, unseen(), _short(e), (("X-Request-Id", name),)).record
     encoding = "" if packed is None else packed.headers.get("content-encoding", "")
     return refusal, encoding or "none", name in (with_id.request_id or "")
 
@@ -76,76 +75,90 @@ def _time(both: BothWays) -> str:
     return f"{', '.join(texts)}; {len(added)} pairs of turns"
 
 
-def _arrivals(both: BothWays) -> str:
-    looks = [
-        f"{way.stream.events} events, {number(way.stream.events_per_arrival)} together"
-        for way in (both.through, both.direct)
-    ]
-    return "{} (direct: {})".format(*looks)
+def _models(both: BothWays) -> str | None:
+    names = (both.through.model, both.direct.model)
+    return "{} (direct: {})".format(*names) if all(names) and names[0] != names[1] else None
+
+
+def _alike(both: BothWays, name: str) -> bool:
+    """Return True if a field of the plain turn is the same both ways."""
+    return getattr(both.through.plain, name, None) == getattr(both.direct.plain, name, None)
 
 
 def joined(both: BothWays) -> bool:
-    """Return True if the proxy or gateway joined events: into one event, or in one arrival."""
+    """Return True if the proxy or gateway joined events, into one event or in one arrival, or split them."""
     through, direct = both.through.stream, both.direct.stream
-    return (through.held and not direct.held) or 4 * through.events < 3 * direct.events
+    more = through.events / max(1, direct.events)
+    if through.tokens and direct.tokens:
+        more *= direct.tokens / through.tokens
+    elif not _alike(both, "finish_reason"):
+        more = 1.0
+    return (through.held and not direct.held) or not 3 / 4 <= more <= 4 / 3
 
 
 def _usage(both: BothWays) -> list[str]:
     """Return the differences between two answers to one prompt.
 
-    Cached tokens depend on the order of the turns, so only whether they are reported is compared.
+    Cached tokens depend on the order of the turns, so only whether they are reported is compared. Answers can end at other
+    tokens: counts are compared if the reasons to end are the same, and reasons if the counts are.
     """
-    records = [both.through.plain, both.direct.plain]
-    ended_alike = len({record and record.finish_reason for record in records}) == 1
+    same = {"output_tokens": _alike(both, "finish_reason"), "finish_reason": _alike(both, "output_tokens")}
     found = []
-    for name, words in _COUNTS.items():
-        counts = [getattr(record, name, None) for record in records]
-        compared = name == "input_tokens" or (name == "output_tokens" and ended_alike)
-        if counts.count(None) == 1 or (compared and counts[0] != counts[1]):
-            found.append(words + " tokens {} (direct: {})".format(*("none" if n is None else n for n in counts)))
+    for name, words in _COMPARED.items():
+        values = [getattr(way.plain, name, None) for way in (both.through, both.direct)]
+        compared = name != "cached_tokens" and same.get(name, True)
+        if values.count(None) == 1 or (compared and values[0] != values[1]):
+            found.append(words + " {} (direct: {})".format(*("none" if value is None else value for value in values)))
+    return found
+
+
+def _changed_fields(both: BothWays) -> list[tuple[bool, str]]:
+    """Return (is lost, text) of each field with an effect directly, of which none is seen through the proxy or gateway."""
+    found = []
+    for what, direct in both.direct.effects.items():
+        through = both.through.effects.get(what)
+        if through is not None and direct.state == "seen" and through.state != "seen":
+            found.append((through.state != "unknown", f"{what} ({replace(through, read=None)})"))
+        elif through is not None and direct.read and through.read is False:
+            found.append((True, f"{what} (a wrong type is refused directly, but accepted through the gateway)"))
     return found
 
 
 def lost_fields(both: BothWays) -> list[str]:
     """Return the fields that have an effect directly, but not through the proxy or gateway."""
-    found = []
-    for what, direct in both.direct.effects.items():
-        through = both.through.effects.get(what)
-        if through is not None and direct.state == "seen" and through.state != "seen":
-            found.append(f"{what} ({through})")
-        elif through is not None and direct.read and through.read is False:
-            found.append(f"{what} (a wrong type is refused directly, but accepted through the gateway)")
-    return found
-
-
-def _headers(both: BothWays) -> str:
-    through, direct = ({*way.headers} - _OWN for way in (both.through, both.direct))
-    signs = [*(f"+{name}" for name in sorted(through - direct)), *(f"-{name}" for name in sorted(direct - through))]
-    return " ".join(signs) or "the same"
+    return [text for is_lost, text in _changed_fields(both) if is_lost]
 
 
 BOTH_WAYS: tuple[Check[BothWays], ...] = (
-    Check("time added", _time),
-    Check("events", _arrivals, "TTFT and ITL are those of the proxy or gateway: see docs/how-to/gateways.md", joined),
+    Check("model", _models, "other models have other times, unless the proxy or gateway only renames it", _models),
+    Check(
+        "time added",
+        _time,
+        "other servers or a cache answer faster, or the way to --direct is slow",
+        lambda both: any(len(added) == _PAIRS and max(added) < 0 for added in both.added_ms.values()),
+    ),
+    Check(
+        "events",
+        lambda both: f"{arrivals(both.through.stream)} (direct: {arrivals(both.direct.stream)})",
+        "TTFT and ITL are those of the proxy or gateway: see docs/how-to/gateways.md",
+        joined,
+    ),
     Check(
         "usage",
         lambda both: "; ".join(_usage(both)) or "the same",
-        "token counts and TPOT are those of the proxy or gateway",
+        "token counts and TPOT are those of the proxy or gateway, or it changes the requests",
         _usage,
     ),
     Check(
         "fields",
-        lambda both: "; ".join(lost_fields(both)) or "the same effects",
-        "the proxy or gateway drops or changes these fields: the load differs from the planned one",
+        lambda both: "; ".join(text for _, text in _changed_fields(both)) or "the same effects",
+        "the proxy or gateway drops or changes these fields, or has other servers behind it: the load differs from the planned one",
         lost_fields,
     ),
-    Check("headers", _headers),
     Check(
         "X-Request-Id",
-        lambda both: (
-            ("does not reach the server", "reaches the server")[both.keeps_id[0]] if both.keeps_id[1] else None
-        ),
-        "the proxy or gateway changes request headers, and possibly session headers too",
+        lambda both: f"{'' if both.keeps_id[0] else 'not '}in the ids of answers" if both.keeps_id[1] else None,
+        "the proxy or gateway changes the ids of answers, or drops this header, and possibly session headers too",
         lambda both: not both.keeps_id[0],
     ),
     Check(

@@ -13,7 +13,7 @@ from typing import Any, Literal
 from inferload.base.clock import token_hex
 from inferload.client.fetch import Fetched
 from inferload.client.first_turn import reaction_to
-from inferload.client.refusals import text_of
+from inferload.client.refusals import refused_keys, text_of
 from inferload.client.turn_record import TurnResult
 from inferload.turns.record import Failure
 
@@ -27,27 +27,20 @@ _SHORT = "Answer with the single word yes."
 _VARIED = "Write a line of ten random English words."
 _SHOWN = 120
 _BEGIN = {"seen": "", "none": "no effect seen: ", "refused": "refused: ", "unknown": "not known: "}
-_READ = {
-    True: "; a value of the wrong type is refused, so it is read",
-    False: "; a value of the wrong type is accepted too, so it may be ignored",
-    None: "",
-}
+_READ = {True: "refused, so it is read", False: "accepted too, so it may be ignored"}
 
 
 @dataclass(frozen=True, slots=True)
 class Effect:
-    """Observed effect of a field.
-
-    `text`: the observation; for the state `unknown`, the reason. `read`: whether the server refuses a value of the wrong type;
-    None if this was not determined.
-    """
+    """Observed effect of a field, as text; of the state `unknown` the reason. `read`: a value of the wrong type is refused."""
 
     state: State
     text: str
     read: bool | None = None
 
     def __str__(self) -> str:
-        return _BEGIN[self.state] + self.text + _READ[self.read]
+        read = "" if self.read is None else f"; a value of the wrong type is {_READ[self.read]}"
+        return _BEGIN[self.state] + self.text + read
 
 
 class _NotSeen(Exception):
@@ -78,14 +71,14 @@ class Asks:
         return self._known[name]
 
     def whole(self, prompt: str, number: int = 0, /, **fields: Any) -> TurnResult:
-        """Return the answer, as a call does. Raise _NotSeen if it is not complete."""
+        """Return the answer, as a call does. Raise _NotSeen if it is not complete: refused only with fields."""
         result = self(prompt, number, **fields)
         if result.record.cancelled:
             raise _NotSeen("unknown", "an answer did not end")
         if answered(result):
             return result
         short = " ".join(text_of(result.detail).split())[:_SHOWN]
-        if reaction_to(result, fields) in ("refused", "no path"):
+        if fields and reaction_to(result, fields) in ("refused", "no path"):
             raise _NotSeen("refused", short)
         raise _NotSeen("unknown", f"its turn failed ({result.record.failure}: {short})")
 
@@ -95,7 +88,8 @@ def _words(result: TurnResult) -> str:
 
 
 def _tokens(result: TurnResult) -> int:
-    return max(result.record.output_tokens or 0, len(result.record.event_ns or ()))
+    """Return the output tokens; without a count the events, which can have parts of a token, or several."""
+    return result.record.output_tokens or len(result.record.event_ns or ())
 
 
 def _ends_early(result: TurnResult, limit: int) -> bool:
@@ -105,7 +99,7 @@ def _ends_early(result: TurnResult, limit: int) -> bool:
 def _lengthens(ask: Asks, **field: Any) -> str:
     """Answers that end early without the field reach their limit with it."""
     for number in range(2):  # lengths can vary by chance
-        longer, plain = ask.whole(_SHORT, number, **field), ask(_SHORT, number)
+        longer, plain = ask.whole(_SHORT, number, **field), ask.whole(_SHORT, number)
         if _ends_early(longer, ask.limit):
             raise _NotSeen("none", f"an answer of {_tokens(longer)} tokens with it, for a limit of {ask.limit}")
         if not _ends_early(plain, ask.limit):
@@ -116,15 +110,19 @@ def _lengthens(ask: Asks, **field: Any) -> str:
 def _limits(ask: Asks, key: str) -> str:
     """A long answer ends at its limit. A stream beyond the limit counts even if it was cancelled."""
     fields = {} if key == ask.key else {ask.key: None, key: ask.limit}
-    if (tokens := _tokens(ask(COUNTING, 0, **fields))) > ask.limit:
-        raise _NotSeen("none", f"at least {tokens} tokens for a limit of {ask.limit}")
-    if ask.whole(COUNTING, 0, **fields).record.finish_reason != "length" and tokens < ask.limit:
-        raise _NotSeen("unknown", "the answer ended before it")
-    return f"{tokens} tokens for a limit of {ask.limit}"
+    result = ask(COUNTING, 0, **fields)
+    tokens, counted, ended = _tokens(result), result.record.output_tokens, result.record.finish_reason == "length"
+    found = f"{tokens} {'tokens' if counted else 'events'} for a limit of {ask.limit}"
+    if tokens > ask.limit and (counted or not ended):
+        raise _NotSeen("none", f"at least {found}")
+    ask.whole(COUNTING, 0, **fields)
+    if tokens != ask.limit and not (ended and not counted and tokens < ask.limit):
+        raise _NotSeen("unknown", f"the answer ended with {found}")
+    return found
 
 
 def _stops(ask: Asks) -> str:
-    first, again = (_words(ask(_VARIED, number, temperature=0)) for number in range(2))
+    first, again = (_words(ask.whole(_VARIED, number, temperature=0)) for number in range(2))
     # The part whose first occurrence is the latest one: some models repeat themselves.
     part = max((first[at:][:6] for at in range(len(first) // 2 + 1)), key=first.find)
     before = first[: first.find(part)]
@@ -142,9 +140,16 @@ def _repeats(ask: Asks, **fields: Any) -> None:
         raise _NotSeen("none", "two answers with it differ")
 
 
+def _varies(ask: Asks) -> None:
+    """Raise _NotSeen if answers at temperature 1 are equal too: of some models, and of a cache of answers."""
+    if len({_words(ask.whole(_VARIED, number, temperature=1)) for number in range(2)}) < 2:
+        raise _NotSeen("unknown", "answers at temperature 1 are equal too")
+
+
 def _seeds(ask: Asks) -> str:
     for seed in (1, 2):
         _repeats(ask, temperature=1, seed=seed)
+    _varies(ask)
     if len({_words(ask(_VARIED, 0, temperature=1, seed=seed)) for seed in (1, 2)}) < 2:
         raise _NotSeen("unknown", "answers with different seeds are equal too")
     return "answers with one seed are equal, with two they differ"
@@ -153,8 +158,7 @@ def _seeds(ask: Asks) -> str:
 def _is_greedy(ask: Asks) -> str:
     """Answers at temperature 0 are equal. No seed is sent: a server may support only one of the two fields."""
     _repeats(ask, temperature=0)
-    if len({_words(ask(_VARIED, number, temperature=1)) for number in range(2)}) < 2:
-        raise _NotSeen("unknown", "answers at temperature 1 are equal too")
+    _varies(ask)
     return "answers at 0 are equal, at 1 they differ"
 
 
@@ -163,7 +167,7 @@ def _salts(ask: Asks) -> str:
 
     Both neighbours must be cached, because a router can send each request to another server.
     """
-    turns = ask(COUNTING, 2), ask.whole(COUNTING, cache_salt=token_hex(8)), ask(COUNTING, 3)
+    turns = ask.whole(COUNTING, 2), ask.whole(COUNTING, cache_salt=token_hex(8)), ask.whole(COUNTING, 3)
     before, salted, after = (turn.record.cached_tokens for turn in turns)
     if salted:
         raise _NotSeen("none", f"{salted} cached tokens with a new salt")
@@ -197,9 +201,10 @@ def effect_of(name: str, ask: Asks) -> Effect:
     """Send the turns that the check of a field needs, and return the observed effect."""
     try:
         return Effect("seen", FIELDS[name](ask))
-    except _NotSeen as not_seen:
+    except _NotSeen as not_seen:  # the refusal can be of another field that the check needs
         state, text = not_seen.args
-    if state != "unknown":
+    named = refused_keys(text, FIELDS) if state == "refused" else ()
+    if state != "unknown" and (not named or name in named):
         return Effect(state, text)
     wrong = ask(_SHORT, 0, **{name: _WRONG})
     refused = reaction_to(wrong, {name: _WRONG}) == "refused"
@@ -211,12 +216,17 @@ def of_stream(stream: Fetched | None, judge: Callable[[list[dict[str, Any]]], Ef
     if stream is None or stream.status != 200:
         status, text = (0, "no answer") if stream is None else (stream.status, stream.status_text[:_SHOWN])
         return Effect("refused" if status in (400, 422) else "unknown", text)
+    return judge(events_of(stream))
+
+
+def events_of(stream: Fetched) -> list[dict[str, Any]]:
+    """Return the events of a stream that have choices."""
     events = []
     for line in stream.text.splitlines():
         with suppress(ValueError, RecursionError):
             event = json.loads(line.removeprefix("data:")) if line.startswith("data:") else None
             events += [event] if isinstance(event, dict) and event.get("choices") else []
-    return judge(events)
+    return events
 
 
 def running_usage(events: list[dict[str, Any]]) -> Effect:

@@ -2,11 +2,11 @@
 
 import json
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from inferload.base.clock import NS_PER_S, now_ns, wall_ns
+from inferload.base.clock import NS_PER_S, now_ns, token_hex, wall_ns
 from inferload.base.errors import UsageError
 from inferload.campaign.machine.effects import (
     COUNTING,
@@ -15,6 +15,7 @@ from inferload.campaign.machine.effects import (
     Effect,
     answered,
     effect_of,
+    events_of,
     logprobs,
     of_stream,
     running_usage,
@@ -43,6 +44,8 @@ _STREAMED_TOKENS = 32  # that show how a stream arrives
 _STREAMS = 3  # a proxy holds each of them, a busy machine only some
 _ENOUGH_TOKENS = 16  # limit of an answer that every model takes
 USUAL_LIMIT = "max_tokens"
+_RUNNING = {"include_usage": True, "continuous_usage_stats": True}
+_REPORTED = {"usage": "output_tokens", "own times": "server_ttft_ms", "cached tokens": "cached_tokens"}  # by answers
 _LONGEST_S = 30.0  # of a short turn; a server that ignores its limit does not end it
 # Headers that most SDKs send. Some proxies compress, and so hold, the streams of such clients only.
 SDK_HEADERS = (("Accept", "application/json"), ("Accept-Encoding", "gzip, deflate"))
@@ -50,23 +53,25 @@ SDK_HEADERS = (("Accept", "application/json"), ("Accept-Encoding", "gzip, deflat
 
 @dataclass(frozen=True, slots=True)
 class StreamLook:
-    """Number of output events of one stream, mean gap, and mean number that arrive together (both None without a gap)."""
+    """Number of output events of one stream, mean gap, mean number that arrive together (both None without a gap), and tokens."""
 
     events: int = 0
     mean_gap_ms: float | None = None
     events_per_arrival: float | None = None
+    tokens: int | None = None
 
     @classmethod
     def of(cls, record: TurnRecord) -> "StreamLook":
         """Return these figures for the stream of a turn."""
         gaps = Sketch()
         gaps.add_many(ITL.of(record))
-        return cls(len(record.event_ns or ()), gaps.mean, events_per_arrival(1, gaps))
+        return cls(len(record.event_ns or ()), gaps.mean, events_per_arrival(1, gaps), record.output_tokens)
 
     @property
     def held(self) -> bool:
-        """True if several events arrive together."""
-        return self.events_per_arrival is not None and self.events_per_arrival > HELD_EVENTS
+        """True if several events arrive together, and more than those of one token."""
+        parts = max(1.0, self.events / self.tokens) if self.tokens else 1.0
+        return self.events_per_arrival is not None and self.events_per_arrival > HELD_EVENTS * parts
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,11 +89,13 @@ class ServerEvidence:
     refused: tuple[str, str] | None = None
     texts: tuple[str, ...] = ()  # endpoints without streams that answer instead
     limit_key: str = USUAL_LIMIT  # field that limits the length of an answer
+    least: int = 1  # lowest limit that the server accepts, in tokens
     stream: StreamLook = StreamLook()
     as_sdk: StreamLook = StreamLook()
     effects: Mapping[str, Effect] = field(default_factory=dict)
     headers: Mapping[str, str] = field(default_factory=dict)  # of a streamed answer
     plain: TurnRecord | None = None  # of the plain turn
+    model: str = ""  # that its answers name
     page: PageKind | None = None  # kind of its metrics page
 
     @property
@@ -97,21 +104,19 @@ class ServerEvidence:
         return of_engine(self.facts.engine) or self.page
 
     @property
-    def doubt(self) -> str:
-        """Why the list of models does not show that the model is served; "" if it does."""
-        return self.listed.doubt(self.facts.model)
-
-    @property
     def gateway(self) -> str:
         """Name of the proxy, gateway or router, from the headers of answers; "" if they name none."""
         return gateways.named(self.headers) or self.facts.sent.gateway
 
 
-def gather(settings: ClientSettings, model: str | None) -> ServerEvidence:
-    """Request the pages of a server, then send the turns. Raise UsageError if it does not answer."""
+def gather(settings: ClientSettings, model: str | None, renamed: bool = False) -> ServerEvidence:
+    """Request the pages of a server, then send the turns. Raise UsageError if it does not answer.
+
+    `renamed`: the name is that of a gateway in front; the only model that the server lists is the same one.
+    """
     sent = SentTurns()
     listed = model_list(settings)
-    model = model or model_of(settings, listed, sent)
+    model = listed.names[0] if renamed and len(listed.names) == 1 else model or model_of(settings, listed, sent)
     settings = replace(settings, target=listed.target, model=model)
     facts = facts_of(settings, listed, model, sent)
     first = FirstTurn(_document(model, COUNTING, {USUAL_LIMIT: _ENOUGH_TOKENS}), RequestOptions(ignore_eos=False))
@@ -122,30 +127,26 @@ def gather(settings: ClientSettings, model: str | None) -> ServerEvidence:
     except UsageError as error:
         texts = error.endpoints if isinstance(error, NoStreamsError) else ()
         return replace(evidence, refused=parted(error), texts=texts)
-    evidence = replace(evidence, settings=replace(settings, target=proof.target), limit_key=proof.key)
-    return _with_turns(evidence, proof.limit or _ENOUGH_TOKENS)
+    settings, least = replace(settings, target=proof.target), proof.limit or _ENOUGH_TOKENS
+    return _with_turns(replace(evidence, settings=settings, limit_key=proof.key, least=least))
 
 
-def _with_turns(evidence: ServerEvidence, least: int) -> ServerEvidence:
-    """Send a plain streamed turn, then those that show the effects of fields, each with a limit of at least `least` tokens."""
-    settings, key = evidence.settings, evidence.limit_key
+def _with_turns(evidence: ServerEvidence) -> ServerEvidence:
+    """Send a plain streamed turn, then those that show the effects of fields."""
+    settings, key, least = evidence.settings, evidence.limit_key, evidence.least
     limit = {key: max(_STREAMED_TOKENS, least)}
     plain = send(settings, COUNTING, limit)
     if not answered(plain):
         return replace(evidence, refused=(plain.detail or "no streamed answer", "see the server's log"))
 
-    def shorter(prompt: str, tokens: int, fields: Mapping[str, Any]) -> TurnResult:
-        return send(settings, prompt, {key: tokens, **fields}, longest_s=_LONGEST_S)
-
-    ask = Asks(shorter, key, least)
+    ask = Asks(
+        lambda prompt, tokens, fields: send(settings, prompt, {key: tokens, **fields}, longest_s=_LONGEST_S), key, least
+    )
     running = raw(settings, {key: ask.limit, "stream_options": _RUNNING})
     effects = {name: effect_of(name, ask) for name in FIELDS}
-    both = [result.record for result in (plain, ask(COUNTING), ask(COUNTING, 2))]
-    for what, seen in {
-        "usage": plain.record.output_tokens is not None,
-        "own times": any(record.server_ttft_ms is not None for record in both),
-        "cached tokens": any(record.cached_tokens is not None for record in both),
-    }.items():
+    records = [result.record for result in (plain, ask(COUNTING), ask(COUNTING, 2))]
+    for what, name in _REPORTED.items():
+        seen = any(getattr(record, name) is not None for record in records)
         effects[what] = Effect("seen", "in the answers") if seen else Effect("none", "not in the answers")
     return replace(
         evidence,
@@ -158,6 +159,9 @@ def _with_turns(evidence: ServerEvidence, least: int) -> ServerEvidence:
         },
         headers={} if running is None else running.headers,
         plain=plain.record,
+        model=""
+        if running is None
+        else next((str(each["model"]) for each in events_of(running) if each.get("model")), ""),
     )
 
 
@@ -165,21 +169,15 @@ def _least_held(
     settings: ClientSettings, limit: Mapping[str, Any], headers: Sequence[tuple[str, str]], *sent: TurnResult
 ) -> StreamLook:
     """Return the figures of the stream that was held least. A held stream is repeated, up to `_STREAMS` streams in all."""
-
-    def looks() -> Iterator[StreamLook]:
-        for number in range(_STREAMS):
-            result = sent[number] if number < len(sent) else send(settings, COUNTING, limit, headers)
-            yield StreamLook.of(result.record)
-
-    found: list[StreamLook] = []
-    for look in looks():
-        found.append(look)
-        if not look.held:
-            break
-    return min(found, key=lambda look: look.events_per_arrival or math.inf)
+    looks = [StreamLook.of(result.record) for result in sent]
+    while len(looks) < _STREAMS and all(look.held for look in looks):
+        looks.append(StreamLook.of(send(settings, unseen(), limit, headers).record))
+    return min(looks, key=lambda look: look.events_per_arrival or math.inf)
 
 
-_RUNNING = {"include_usage": True, "continuous_usage_stats": True}
+def unseen() -> str:
+    """Return a prompt whose answer is in no cache."""
+    return f"{token_hex(8)}. {COUNTING}"
 
 
 def raw(settings: ClientSettings, fields: Mapping[str, Any]) -> Fetched | None:
@@ -247,11 +245,6 @@ class MetricsPage:
     def serves(self) -> bool:
         """True for the page of an engine, or of a front end of engines."""
         return self.kind is not None and self.kind.kind in ("engine", "front end")
-
-    @property
-    def has_own_names(self) -> bool:
-        """True if the page has a part of vLLM's metrics, under names of its own."""
-        return self.kind is not None and self.kind.has_own_names
 
     @property
     def known(self) -> list[str]:

@@ -91,7 +91,9 @@ def _counts(spans: Sequence[_Span], tally: Tally, others: int, refused: int) -> 
     `others`: requests of Locust that are not turns, which servers may count. `refused`: turns refused while the servers were idle;
     where the servers count all requests, those that arrived are left out, because the servers themselves refused them.
     """
-    spans = [span for span in spans if not _only_prefills(span)]
+    grown = [[_grown([span], name) for name in (names.FINISHED, names.GENERATION_TOKENS)] for span in spans]
+    # A server that generates one token for each request prefills for others, which count the request too.
+    spans = [span for span, (requests, tokens) in zip(spans, grown, strict=True) if not requests or requests != tokens]
     finished, generated = (_grown(spans, name) for name in (names.FINISHED, names.GENERATION_TOKENS))
     if finished is None or generated is None:
         return {}
@@ -141,9 +143,3 @@ def _grown(spans: Sequence[_Span], metric: str, **labels: str) -> int | None:
             return None
         total += grown[last] - grown[first]
     return None if not spans or not np.isfinite(total) else round(total)
-
-
-def _only_prefills(span: _Span) -> bool:
-    """Return True for a server that generates one token for each request: it prefills for others, which count the request too."""
-    finished, generated = (_grown([span], name) for name in (names.FINISHED, names.GENERATION_TOKENS))
-    return bool(finished) and finished == generated

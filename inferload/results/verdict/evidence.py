@@ -81,6 +81,7 @@ class Evidence(RunFacts, frozen=True):
     delay_p99_ms: float | None = None  # of the client; lower end of its interval with few samples, as for the loop lag
     itl_ms: float | None = None  # median gap; the mean, where most events arrive together
     events_per_arrival: float | None = None
+    tokens_per_event: float | None = None
     loop_lag_p99_ms: float | None = None  # of the worst worker, as the next five
     pause_max_ms: float | None = None  # longest time without a read
     cpu_share: float | None = None
@@ -130,7 +131,7 @@ def _gap_ms(e: Evidence) -> float | None:
 
 def held_stream(e: Evidence) -> float | None:
     """Output events per arrival, without those that a late client can have joined."""
-    return joined_on_the_way(e.events_per_arrival, e.delay_p99_ms, _gap_ms(e))
+    return joined_on_the_way(e.events_per_arrival, e.delay_p99_ms, _gap_ms(e), e.tokens_per_event)
 
 
 def dropped_share(e: Evidence) -> float | None:

@@ -6,7 +6,7 @@ from msgspec import structs
 from msgspec.structs import replace
 
 from inferload.base.clock import NS_PER_MS, NS_PER_S
-from inferload.figures.rate_figures import EVENTS_PER_ARRIVAL, TURNS, streamed_tokens, typical_gap_ms
+from inferload.figures.rate_figures import EVENTS_PER_ARRIVAL, TURNS, streamed_tokens, tokens_per_event, typical_gap_ms
 from inferload.figures.turn_figures import CONNECT, ITL, LAG, TTFT, UPLOAD
 from inferload.results.documents.figures_document import steady
 from inferload.results.readers import text, uses_of
@@ -99,6 +99,7 @@ def evidence_of(
         delay_p99_ms=_certain_p99(delay_ms),
         itl_ms=typical_gap_ms(tally.sketches[ITL.key]) if ITL.key in tally.sketches else None,
         events_per_arrival=EVENTS_PER_ARRIVAL.value(tally, window_s),
+        tokens_per_event=tokens_per_event(tally),
         loop_lag_p99_ms=_worst(
             [_certain_p99(worker.loop_lag_ms) for worker in each if not worker.reads_apart or parted]
         ),

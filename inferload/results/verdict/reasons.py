@@ -105,7 +105,7 @@ RULES: tuple[Rule, ...] = (
         "held_stream",
         evidence.held_stream,
         (HELD_EVENTS, None),
-        "output events per arrival - p99 of the client delay / mean gap",
+        "output events per arrival, or tokens if these are fewer, - p99 of the client delay / mean gap",
         lambda e: (
             f"the stream arrived in bursts of {number(e.events_per_arrival)} events, with a mean gap of {number(e.itl_ms)} ms: a "
             "proxy, a gateway or the server holds it, or each token of a draft is an event"

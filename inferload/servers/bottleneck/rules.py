@@ -53,7 +53,7 @@ def _client(evidence: WindowEvidence) -> Finding | None:
 
 
 def _gap_ms(evidence: WindowEvidence) -> float | None:
-    """Return the typical gap of a stream: that of the server, if what is between has joined its events."""
+    """Return the typical gap of a stream: that of the server, if a proxy, gateway or router has joined its events."""
     known = [gap for gap in (evidence.client.client_gap_ms, evidence.served.server_itl_ms) if gap is not None]
     return max(known, default=None)
 
@@ -61,7 +61,8 @@ def _gap_ms(evidence: WindowEvidence) -> float | None:
 def is_held(evidence: WindowEvidence) -> bool:
     """Return True if events arrive together that a late client has not joined."""
     client = evidence.client
-    joined = joined_on_the_way(client.events_per_arrival, client.client_delay_p99_ms, _gap_ms(evidence))
+    delay_ms, gap_ms = client.client_delay_p99_ms, _gap_ms(evidence)
+    joined = joined_on_the_way(client.events_per_arrival, delay_ms, gap_ms, client.tokens_per_event)
     return joined is not None and joined > HELD_EVENTS
 
 
@@ -112,7 +113,7 @@ def _before_server(evidence: WindowEvidence) -> Finding | None:
         late = "in a proxy at this address, or because the API server or its machine reads them late"
         return Finding("before-server", 2.0, (*sentences, late), probable=True, figures=figures)
     if cpu is None:
-        late = "in what is between, or because the API server, whose CPU time is not known, reads them late"
+        late = "in a proxy, gateway or router, or because the API server, whose CPU time is not known, reads them late"
         return Finding("before-server", _BETWEEN_WEIGHT, (*sentences, late), probable=True, figures=figures)
     weight = 4.5 if extra_ms > (evidence.served.server_ttft_ms or 0.0) else _BETWEEN_WEIGHT
     return Finding("before-server", weight, sentences, figures=figures)
@@ -413,7 +414,7 @@ RULES: tuple[CauseRule, ...] = (
 
 
 def between(evidence: WindowEvidence) -> list[Finding]:
-    """Return the findings on what is between client and server."""
+    """Return the findings on proxies, gateways, routers and the network."""
     findings = (rule(evidence) for rule in (_held, _network, _before_server))
     return [finding for finding in findings if finding is not None]
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import gateways
 import pytest
 from balancer import RequestBalancer
-from e2e_runs import FinishedRun, RunCase, Sandbox, check_counts, run_cases, scenario
+from e2e_runs import FinishedRun, RunCase, Sandbox, check_counts, run_cases, scenario, wait_until
 from gateways import Started
 from inferload.analysis.diagnosis.routing import LOSES_HITS, STAYS
 
@@ -103,10 +103,8 @@ def test_a_hold_of_each_event_is_found_by_the_last_gap(ended: FinishedRun, run_c
 
 TALK = {
     "workload": {"kind": "chat", "turns": 5, "prompt_tokens": 200, "output_tokens": 16, "think_time_s": 0.1},
-    "arrivals": {
-        "kind": "constant",
-        "sessions_per_s": 24,
-    },  # enough for a mean, if requests overtake each other on the way
+    # Enough for a mean, if requests overtake each other on the way.
+    "arrivals": {"kind": "constant", "sessions_per_s": 24},
     "phases": {"warmup_s": 0, "measure_s": 4, "drain_s": 30},
     "server": {"interval_s": 0.25},
 }
@@ -150,3 +148,27 @@ def test_hits_that_a_balancer_loses_are_found(ended: FinishedRun, run_case: RunC
         assert cache["counted"]["hit_rate"] == pytest.approx(cache["routed"]["stay_hit_rate"], abs=0.02)
     else:
         assert cache["counted"]["hit_rate"] == pytest.approx(cache["routed"]["in_turn_hit_rate"], abs=0.05)
+
+
+# -- failures
+
+
+def failing(sandbox: Sandbox, name: str) -> FinishedRun:
+    """Run through a router whose server fails for some requests."""
+    server = sandbox.simulator("--ttft-ms", "5", "--itl-ms", "5")
+    file = scenario(sandbox.folder, phases=PHASES | {"measure_s": 4}, arrivals__users=2)
+    with BETWEEN[name](sandbox.folder / "gateway", [server.port]) as gateway:
+        words = ("--host", gateway.url, "--scenario", str(file), "--metrics-url", f"{server.url}/metrics")
+        fleet = sandbox.fleet("local", *words, "--model", "simulator", "--on-invalid", "warn")
+        wait_until(lambda: server.stats()["requests"]["finished"] > 20, "turns of the load", 30)
+        server.chaos(kind="status", count=200, status=500)
+        code = fleet.exit_code()
+    return FinishedRun(sandbox.run_dir, code, fleet.text)
+
+
+@run_cases(failing, gateways=[("vllm-router",), ("sglang-router",)])
+def test_answers_of_a_circuit_breaker_are_found(ended: FinishedRun, run_case: RunCase) -> None:
+    """A router answers 503 itself for a minute after some failures."""
+    reasons = {reason["code"] for reason in ended.summary["verdict"]["reasons"]}
+    assert "refused_idle" in reasons
+    assert not reasons & {"completed_cuts", "other_usage", "more_requests", "held_gaps"}

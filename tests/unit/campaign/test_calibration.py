@@ -151,23 +151,6 @@ def test_the_answer_names_the_limit_and_its_cause() -> None:
     assert "disturbed a smaller size" in calibration.answer(points_of({50: bad, 100: good(100)}))
 
 
-def test_accurate_figures_of_suspect_sizes_are_remarked() -> None:
-    wary = replace(FINE, measurement="suspect", reasons=("the loop was late",))
-    figures = {
-        50: good(50),
-        100: wary,
-        200: replace(good(200), measurement="suspect"),
-        400: replace(good(400), ttft_mean_ms=90.0),
-        800: good(800),
-    }
-    points = points_of(figures)
-    assert [point.figures_true for point in points] == [True, True, True, False, True]
-    assert calibration.figures_true_to(points) == 200  # sizes above one with wrong figures do not count
-    assert calibration.remark(points[:3]).startswith("The figures were within 10 % of the true values up to 200")
-    assert calibration.remark(points[:1]) == ""
-    assert calibration.figures_true_to(points_of({50: replace(FINE, server_late_p99_ms=9.0)})) is None
-
-
 # -- the stored file
 
 

@@ -42,54 +42,36 @@ def of_machine(what: str, **readings: Any) -> CheckResult:
     return found
 
 
-@pytest.mark.parametrize(
-    ("version", "required", "fits"),
-    [
-        ("2.47.0", ">=2.47,<2.48", True),
-        ("2.47", ">=2.47.0", True),
-        ("2.48.0", ">=2.47,<2.48", False),
-        ("2.9", ">=2.47", False),
-        ("2.48", "<2.48.0", False),
-        ("26.9.0", ">=26.4", True),
-        ("3.0.0rc1", ">=2.2", True),
-        ("1.0", "", True),
-    ],
-)
-def test_installed_versions_are_compared_with_requirements(version: str, required: str, fits: bool) -> None:
-    packages = [(Requirement(f"numpy{required}"), version)]
-    assert of_machine("packages", packages=packages).status == ("ok" if fits else "fail")
+def installed(version: str | None, required: str, name: str = "numpy") -> dict[str, Any]:
+    return {"packages": [(Requirement(name + required), version)]}
 
 
-def test_a_missing_or_outdated_package_fails() -> None:
-    packages = [
-        (Requirement("locust>=2.47,<2.48"), "2.46.1"),
-        (Requirement("gevent>=26"), None),
-        (Requirement("numpy"), "2.1"),
-    ]
-    found = of_machine("packages", packages=packages)
-    assert (found.status, found.found) == ("fail", "missing: gevent; locust 2.46.1 (required: <2.48,>=2.47)")
-    assert of_machine("packages", packages=packages[2:]).found == "numpy 2.1"
-
-
-@pytest.mark.parametrize(
-    ("limits", "status", "streams"),
-    [
-        ((20_000, 20_000), "ok", "19900 streams"),
-        ((1024, 524_288), "ok", "9900 streams"),  # Locust raises the limit to 10,000
-        ((1024, 4096), "warn", "924 streams"),  # the hard limit is lower
-        ((128, 128), "fail", "28 streams"),
-        ((-1, -1), "ok", "no limit"),
-        ((1024, -1), "ok", "9900 streams"),
-    ],
-)
-def test_the_open_file_limit_is_given_in_streams(limits: tuple[int, int], status: str, streams: str) -> None:
-    found = of_machine("open files", open_files=limits)
-    assert (found.status, streams in found.found) == (status, True), found
+Times = namedtuple("Times", "user nice system idle iowait irq softirq steal guest guest_nice")
+BEFORE, AFTER = Times(100, 0, 0, 800, 0, 0, 0, 0, 0, 0), Times(150, 0, 0, 825, 0, 0, 0, 25, 50, 0)
 
 
 @pytest.mark.parametrize(
     ("what", "readings", "status", "part"),
     [
+        ("packages", installed("2.47.0", ">=2.47,<2.48"), "ok", "numpy 2.47.0"),
+        ("packages", installed("2.47", ">=2.47.0"), "ok", ""),
+        ("packages", installed("2.48.0", ">=2.47,<2.48"), "fail", "numpy 2.48.0 (required: <2.48,>=2.47)"),
+        ("packages", installed("2.9", ">=2.47"), "fail", ""),
+        ("packages", installed("2.48", "<2.48.0"), "fail", ""),
+        ("packages", installed("26.9.0", ">=26.4"), "ok", ""),
+        ("packages", installed("3.0.0rc1", ">=2.2"), "ok", ""),
+        ("packages", installed("1.0", ""), "ok", ""),
+        ("packages", installed(None, ">=26", "gevent"), "fail", "missing: gevent"),
+        ("open files", {"open_files": (20_000, 20_000)}, "ok", "19900 streams"),
+        ("open files", {"open_files": (1024, 524_288)}, "ok", "9900 streams"),  # Locust raises the limit to 10,000
+        ("open files", {"open_files": (1024, 4096)}, "warn", "924 streams"),  # the hard limit is lower
+        ("open files", {"open_files": (128, 128)}, "fail", "28 streams"),
+        ("open files", {"open_files": (-1, -1)}, "ok", "no limit"),
+        ("open files", {"open_files": (1024, -1)}, "ok", "9900 streams"),
+        # Guest time is in user time already.
+        ("steal", {"times_before": BEFORE, "times_after": AFTER}, "warn", "25 % during this check, 2.5 % since boot"),
+        ("steal", {"times_before": BEFORE, "times_after": BEFORE}, "ok", ""),
+        ("steal", {"times_after": (1, 2)}, "ok", "not known on this system"),
         ("cores", {"cores": (2, 8, None)}, "ok", "2 of 8"),
         ("cores", {"cores": (1, 8, None)}, "warn", "1 of 8"),
         ("cores", {"cores": (8, 8, 1.5)}, "warn", "8 of 8, with a quota of 1.5"),
@@ -127,15 +109,6 @@ def test_a_check_judges_its_reading(what: str, readings: dict[str, Any], status:
 
 def test_ports_that_the_system_does_not_report_are_not_checked() -> None:
     assert "local ports" not in [found.what for found in results(MACHINE, replace(GOOD, ports=None))]
-
-
-def test_steal_is_the_share_between_two_readings() -> None:
-    Times = namedtuple("Times", "user nice system idle iowait irq softirq steal guest guest_nice")
-    before, after = Times(100, 0, 0, 800, 0, 0, 0, 0, 0, 0), Times(150, 0, 0, 825, 0, 0, 0, 25, 50, 0)
-    found = of_machine("steal", times_before=before, times_after=after)  # guest time is in user time already
-    assert (found.status, found.found) == ("warn", "25 % during this check, 2.5 % since boot")
-    assert of_machine("steal", times_before=before, times_after=before).status == "ok"
-    assert of_machine("steal", times_after=(1, 2)).found == "not known on this system"
 
 
 def test_the_text_has_a_line_and_a_remedy_for_each_check() -> None:
@@ -204,10 +177,8 @@ def test_the_simulator_passes_all_server_checks(
 ) -> None:
     code, lines, _ = doctor(capsys, "--host", simulator("--ttft-ms", "5", "--itl-ms", "10").url)
     assert code == 0
-    assert {what for what, check in lines.items() if check["status"] != "ok"} == {
-        "stop",
-        "logprobs",
-    }  # the simulator ignores them
+    ignored = {what for what, check in lines.items() if check["status"] != "ok"}
+    assert ignored == {"stop", "logprobs"}
     assert lines["engine"]["found"] == "simulator 0.32.0"
     assert {"TLS", "model", "usage", "running usage", "own times", "cached tokens", "cache_salt", "/tokenize"} <= set(
         lines
@@ -248,18 +219,25 @@ def test_disabled_server_options_are_reported_without_the_key(
     assert "--enable-per-request-metrics" in lines["own times"]["remedy"]
 
 
-def test_an_unreachable_host_is_one_line_and_exit_code_2(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_host_that_cannot_be_asked_is_one_line_and_exit_code_2(capsys: pytest.CaptureFixture[str]) -> None:
     code, lines, _ = doctor(capsys, "--host", f"http://127.0.0.1:{unused_port()}")
-    assert code == 2
-    assert list(lines) == ["server"]
-    assert lines["server"]["status"] == "fail"
+    assert (code, list(lines), lines["server"]["status"]) == (2, ["server"], "fail")
     assert "refused" in lines["server"]["found"]
     assert lines["server"]["remedy"]
-
-
-def test_an_invalid_host_is_a_usage_error(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["doctor", "--host", "server:8000"]) == 2
     assert "http://" in capsys.readouterr().err
+
+
+def test_direct_compares_with_the_only_model_of_the_other_address(
+    simulator: Callable[..., Simulator], capsys: pytest.CaptureFixture[str]
+) -> None:
+    tiny, huge = (simulator("--ttft-ms", "1", "--itl-ms", "1", "--model", name).url for name in ("tiny", "huge"))
+    assert cli.main(["doctor", "--json", "--host", tiny, "--direct", huge]) == 0
+    between = {check["what"]: check["found"] for check in json.loads(capsys.readouterr().out)["between"]}
+    assert (between["model"], between["usage"]) == ("tiny (direct: huge)", "the same")
+    assert cli.main(["doctor", "--json", "--host", tiny, "--direct", f"http://127.0.0.1:{unused_port()}"]) == 2
+    (check,) = json.loads(capsys.readouterr().out)["between"]
+    assert (check["what"], "refused" in check["found"]) == ("direct", True)
 
 
 class Bare(BaseHTTPRequestHandler):
@@ -319,32 +297,27 @@ def test_a_minimal_server_gets_warnings_with_remedies(bare: str, capsys: pytest.
     code, lines, _ = doctor(capsys, "--host", bare)
     assert code == 0
     fine = {what for what, check in lines.items() if check["status"] == "ok"}
-    assert fine == {
-        "server",
-        "TLS",
-        "model",
-        "streaming",
-        "as an SDK",
-        "gateway",
-        "max_tokens",
-        "max_completion_tokens",
-    }
+    limits = {"max_tokens", "max_completion_tokens"}
+    assert fine == {"server", "TLS", "model", "streaming", "as an SDK", "gateway"} | limits
     assert lines["gateway"]["found"] == "nginx 1.31.3"
     assert lines["ignore_eos"]["found"].startswith("refused: ")
+    assert lines["cached tokens"]["remedy"].endswith(", or nginx 1.31.3 drops it (--direct shows that)")
     assert all(check["remedy"] for what, check in lines.items() if what not in fine)
 
 
-def test_a_server_with_another_limit_of_answers_is_checked(
+def test_a_server_with_another_limit_or_without_streams_is_checked(
     bare: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Bare, "limit", ("max_completion_tokens", 16))
     code, lines, _ = doctor(capsys, "--host", f"{bare}/v1/chat/completions", "--model", "unlisted")
-    assert code == 0
-    assert lines["streaming"]["status"] == "ok"
+    assert (code, lines["streaming"]["status"]) == (0, "ok")
     assert lines["max_tokens"]["found"].startswith("refused: ")
-    assert lines["max_completion_tokens"]["found"].startswith("not known: the answer ended before it")
+    assert lines["max_completion_tokens"]["found"].startswith("not known: the answer ended with 2 events")
     assert lines["model"]["status"] == "warn"
     assert "does not list model unlisted" in lines["model"]["found"]
+    monkeypatch.setattr(Bare, "streams", False)
+    code, lines, _ = doctor(capsys, "--host", bare)
+    assert (code, lines["streaming"]["status"]) == (2, "fail")
 
 
 @pytest.mark.parametrize(("held", "status"), [(0, "ok"), (3, "ok"), (100, "warn")])
@@ -424,36 +397,27 @@ def test_the_engine_is_known_by_the_owner_of_its_models(
     assert switches == (set() if kind is None else {*kind.switches.values()}), "only the engine's own"
 
 
-def test_a_server_that_does_not_stream_fails(
-    bare: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+KNOWN = MetricsPage("u").known
+
+
+@pytest.mark.parametrize(
+    ("kind", "missing", "remarks", "status", "text"),
+    [
+        (VLLM, (), (), "ok", ": 27 of 27 names"),
+        (VLLM, NEEDED_METRICS[:1], (), "warn", ": 26 of 27 names; missing: num_requests_running"),
+        (VLLM, (), ("2 lines are no samples",), "warn", ": 27 of 27 names; 2 lines are no samples"),
+        (VLLM_ROUTER, (), (), "ok", ": a page of vllm-router, which is no server's: 4 of 4 names"),
+        (SGLANG, (), (), "ok", ", names of SGLang: 12 of 12"),
+        (LLAMA_CPP, (), (), "ok", ", names of llama.cpp: 9 of 9; llama.cpp does not publish kv_cache_usage_perc,"),
+        (DCGM, (), (), "ok", ": DCGM exporter"),
+        (None, (), (), "warn", ": 40 series of no known engine"),
+    ],
+)
+def test_a_metrics_page_is_judged_by_the_metrics_that_the_report_needs(
+    kind: PageKind | None, missing: tuple[str, ...], remarks: tuple[str, ...], status: str, text: str
 ) -> None:
-    monkeypatch.setattr(Bare, "streams", False)
-    code, lines, _ = doctor(capsys, "--host", bare)
-    assert code == 2
-    assert lines["streaming"]["status"] == "fail"
-
-
-def test_a_metrics_page_without_required_metrics_is_a_warning() -> None:
-    known = MetricsPage("u").known
-    assert set(NEEDED_METRICS) <= set(known)
-
-    def found(engine: PageKind | None, *missing: str) -> tuple[str, str]:
-        published = engine.metrics if engine is not None and engine.has_own_names else frozenset(known)
-        (result,) = results(METRICS, MetricsPage("u", engine, published - set(missing), series=40))
-        return result.status, result.found
-
-    assert found(VLLM) == ("ok", "u: 27 of 27 names")
-    (router,) = results(METRICS, MetricsPage("u", VLLM_ROUTER, VLLM_ROUTER.metrics))
-    assert (router.status, router.found) == ("ok", "u: a page of vllm-router, which is no server's: 4 of 4 names")
-    assert found(SGLANG) == ("ok", "u, names of SGLang: 12 of 12")
-    assert found(LLAMA_CPP) == (
-        "ok",
-        "u, names of llama.cpp: 9 of 9; llama.cpp does not publish kv_cache_usage_perc, time_to_first_token_seconds, "
-        "inter_token_latency_seconds",
-    )
-    assert found(DCGM) == ("ok", "u: DCGM exporter")
-    assert found(None) == ("warn", "u: 40 series of no known engine")
-    assert found(VLLM, NEEDED_METRICS[0]) == ("warn", "u: 26 of 27 names; missing: num_requests_running")
-    (remarked,) = results(METRICS, MetricsPage("u", VLLM, frozenset(known), remarks=("2 lines are no samples",)))
-    assert (remarked.status, remarked.found) == ("warn", "u: 27 of 27 names; 2 lines are no samples")
-    assert "the server's own page" in remarked.remedy
+    published = frozenset(KNOWN) if kind in (VLLM, None) else kind.metrics
+    (result,) = results(METRICS, MetricsPage("u", kind, published - {*missing}, remarks=remarks, series=40))
+    assert (result.status, result.found[: len(text) + 1]) == (status, f"u{text}")
+    assert bool(remarks) == ("the server's own page" in result.remedy)
+    assert set(NEEDED_METRICS) <= set(KNOWN)

@@ -82,29 +82,26 @@ def changed(tmp_path: Path, name: str, **changes: dict[str, Any]) -> str:
     return str(file)
 
 
-def test_a_warm_up_that_ends_by_turns_is_at_most_as_long(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    file = changed(tmp_path, "chat-open", phases={"warmup_turns": 20})
-    options = ["search", "--scenario", file, *HOST, "--slo", SLO, "--point", "2m", "--dry-run"]
-    assert cli.main(options) == 0
-    assert "each point: at most 60 s of warm-up and 2 min measured" in capsys.readouterr().out
-    assert cli.main([*options, "--warmup", "0s"]) == 2
-    assert "--warmup: phases: warmup_turns needs warmup_s" in capsys.readouterr().err
+PROFILE = {"kind": "steps", "steps": [{"users": 2, "for_s": 5}, {"users": 4, "for_s": 5}]}
 
 
-def test_the_first_guess_is_the_highest_number_of_users_of_a_profile(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path
+@pytest.mark.parametrize(
+    "case",
+    [
+        ("chat-open", {"phases": {"warmup_turns": 20}}, (), 0, "at most 60 s of warm-up and 2 min measured"),
+        ("chat-open", {"phases": {"warmup_turns": 20}}, ("--warmup", "0s"), 2, "phases: warmup_turns needs warmup_s"),
+        ("smoke", {"arrivals": {"users": 20, "profile": PROFILE}}, (), 0, "from 4 users"),  # the highest number
+        ("chat-open", {"arrivals": {"max_in_flight": 16, "when_full": "delay"}}, (), 2, "arrivals.max_in_flight"),
+        ("chat-open", {"arrivals": {"max_in_flight": 16, "when_full": "drop"}}, (), 2, "arrivals.max_in_flight"),
+    ],
+)
+def test_a_changed_scenario_is_planned_or_refused(
+    case: tuple[str, dict[str, Any], tuple[str, ...], int, str], capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    profile = {"kind": "steps", "steps": [{"users": 2, "for_s": 5}, {"users": 4, "for_s": 5}]}
-    file = changed(tmp_path, "smoke", arrivals={"users": 20, "profile": profile})
-    assert cli.main(["search", "--scenario", file, *HOST, "--slo", SLO, "--dry-run"]) == 0
-    assert "from 4 users" in capsys.readouterr().out
-
-
-@pytest.mark.parametrize("when_full", ["delay", "drop"])
-def test_max_in_flight_is_refused(when_full: str, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    file = changed(tmp_path, "chat-open", arrivals={"max_in_flight": 16, "when_full": when_full})
-    assert cli.main(["search", "--scenario", file, *HOST, "--slo", SLO, "--dry-run"]) == 2
-    assert "arrivals.max_in_flight" in capsys.readouterr().err
+    name, changes, options, code, text = case
+    words = ["--scenario", changed(tmp_path, name, **changes), *HOST, "--slo", SLO, "--point", "2m", "--dry-run"]
+    assert cli.main(["search", *words, *options]) == code
+    assert text in "".join(capsys.readouterr())
 
 
 def plan_of(folder: Path, **changes: Any) -> asked.SearchPlan:
@@ -227,26 +224,22 @@ def test_code_that_a_folder_names_is_confirmed_by_the_command_line(
 
 
 @pytest.mark.parametrize(
-    "extra",
-    [("-f", "mine.py"), ("-fmine.py",), ("--locustfile=mine.py",), ("--locust", "mine.py"), ("--config", "a.conf")],
+    ("extra", "code"),
+    [
+        *((each.split(), 2) for each in ("-f a.py", "-fa.py", "--locustfile=a.py", "--locust a.py", "--config a.conf")),
+        (["--processes", "2", "--config-users", "[]"], 0),
+    ],
 )
 def test_options_of_locust_that_name_code_are_confirmed_by_the_command_line(
-    extra: tuple[str, ...], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    extra: list[str], code: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     write_plan(tmp_path)
     plan = json.loads((tmp_path / asked.PLAN).read_text())
     (tmp_path / asked.PLAN).write_text(json.dumps(plan | {"extra": extra}))
     words = ["search", "--resume", str(tmp_path), "--dry-run"]
-    assert cli.main(words) == 2
-    assert "name code" in capsys.readouterr().err
+    assert cli.main(words) == code
+    assert ("name code" in capsys.readouterr().err) == (code == 2)
     assert cli.main([*words, "--", *extra]) == 0
-
-
-def test_other_options_of_locust_need_no_confirmation(tmp_path: Path) -> None:
-    write_plan(tmp_path)
-    plan = json.loads((tmp_path / asked.PLAN).read_text())
-    (tmp_path / asked.PLAN).write_text(json.dumps(plan | {"extra": ["--processes", "2", "--config-users", "[]"]}))
-    assert cli.main(["search", "--resume", str(tmp_path), "--dry-run"]) == 0
 
 
 def test_the_window_of_a_run_corrects_worker_clocks(tmp_path: Path) -> None:

@@ -214,7 +214,10 @@ phases: {measure_s: 1, drain_s: 10}
 """
 
 
-COUNTED = "arrivals: {kind: constant, sessions_per_s: 5}\nphases: {sessions: 100"
+CLOSED = "arrivals: {kind: closed, users: 4, spawn_per_s: 9}\nphases: {"
+CONSTANT = "arrivals: {kind: constant, sessions_per_s: 5}\nphases: {"
+COUNTED = f"{CONSTANT}sessions: 100"
+AT_MOST = "at most about 10 min: a run of quick may end before its time limit"
 
 
 def planned(folder: Path, capsys: pytest.CaptureFixture[str], parts: str, change: str = "", *more: str) -> str:
@@ -235,11 +238,7 @@ def planned(folder: Path, capsys: pytest.CaptureFixture[str], parts: str, change
 @pytest.mark.parametrize(
     ("parts", "change", "output"),
     [
-        (
-            "arrivals: {kind: constant, sessions_per_s: 5}\nphases: {warmup_s: 2, measure_s: 18, drain_s: 600}",
-            "",
-            "about 6 min",
-        ),
+        (f"{CONSTANT}warmup_s: 2, measure_s: 18, drain_s: 600}}", "", "about 6 min"),
         (f"{COUNTED}, warmup_s: 10}}", "", "about 7 min 59 s"),  # the last of 100 sessions is due after 29.9 s
         (f"{COUNTED}, measure_s: 10}}", "", "about 3 min 59 s"),
         (f"{COUNTED}, measure_s: 3600}}", "", "about 5 min 59 s"),
@@ -247,33 +246,12 @@ def planned(folder: Path, capsys: pytest.CaptureFixture[str], parts: str, change
         (f"{COUNTED}}}", "reports: false", "about 5 min 23 s"),
         (f"{COUNTED}}}", "restart: once", "about 5 min 41 s"),
         (f"{COUNTED}}}", "engine: vllm", "about 29 min 35 s"),
-        ("arrivals: {kind: constant, sessions_per_s: 5}\nphases: {turns: 100}", "", "about 5 min 59 s"),
-        (
-            "arrivals: {kind: closed, users: 4, spawn_per_s: 9}\nphases: {turns: 100}",
-            "",
-            "at least about 2 min: the duration of a run of quick is unknown",
-        ),
-        (
-            "arrivals: {kind: closed, users: 4, spawn_per_s: 9}\nphases: {turns: 100, measure_s: 30, drain_s: 10}",
-            "",
-            "at most about 10 min: a run of quick may end before its time limit",
-        ),
-        (
-            "arrivals: {kind: closed, users: 4, spawn_per_s: 9}\nphases: {turns: 100, drain_s: 10}",
-            "measure_s: 30",
-            "at most about 10 min: a run of quick may end before its time limit",
-        ),
-        (
-            "arrivals: {kind: closed, users: 4, spawn_per_s: 9}\n"
-            "phases: {warmup_until: steady, warmup_s: 20, measure_s: 20, drain_s: 0}",
-            "",
-            "at most about 10 min: a run of quick may end before its time limit",
-        ),
-        (
-            "arrivals: {kind: closed, users: 4, spawn_per_s: 9}\nphases: {measure_s: 20}\ncache: {arm: both}",
-            "",
-            "about 10 min",
-        ),
+        (f"{CONSTANT}turns: 100}}", "", "about 5 min 59 s"),
+        (f"{CLOSED}turns: 100}}", "", "at least about 2 min: the duration of a run of quick is unknown"),
+        (f"{CLOSED}turns: 100, measure_s: 30, drain_s: 10}}", "", AT_MOST),
+        (f"{CLOSED}turns: 100, drain_s: 10}}", "measure_s: 30", AT_MOST),
+        (f"{CLOSED}warmup_until: steady, warmup_s: 20, measure_s: 20, drain_s: 0}}", "", AT_MOST),
+        (f"{CLOSED}measure_s: 20}}\ncache: {{arm: both}}", "", "about 10 min"),
     ],
 )
 def test_the_planned_time_follows_from_phases_and_counts(
@@ -283,7 +261,7 @@ def test_the_planned_time_follows_from_phases_and_counts(
 
 
 def test_the_planned_time_of_a_resumed_sweep_uses_its_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    by_count = "arrivals: {kind: closed, users: 4, spawn_per_s: 9}\nphases: {turns: 100}"
+    by_count = f"{CLOSED}turns: 100}}"
     assert "at least about 2 min" in planned(tmp_path, capsys, by_count)
     (tmp_path / "sweep.yaml").rename(tmp_path / "plan.yaml")
     sweep = definition.load(tmp_path / "plan.yaml")

@@ -1,6 +1,5 @@
 """What real proxies answer when no server is behind them, when it is late, and to the wrong scheme: pages, turns, scrapes."""
 
-import socket
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -28,6 +27,7 @@ pytestmark = pytest.mark.gateways
 
 LIMIT_S = 0.3  # of a gateway for an answer
 PROXIES = ("nginx", "haproxy", "caddy")
+UNREACHED = "HTTP 502, the gateway could not reach the server behind it, or got no valid answer"
 
 
 @dataclass(frozen=True)
@@ -83,17 +83,9 @@ def scrape_error(url: str) -> str:
 @pytest.mark.parametrize(
     ("name", "text", "page"),
     [
-        (
-            "nginx",
-            "HTTP 502, the gateway could not reach the server behind it, or got no valid answer",
-            "502 Bad Gateway",
-        ),
-        (
-            "haproxy",
-            "HTTP 503, the gateway has no server, or the server is overloaded",
-            "No server is available to handle this request.",
-        ),
-        ("caddy", "HTTP 502, the gateway could not reach the server behind it, or got no valid answer", ""),
+        ("nginx", UNREACHED, "502 Bad Gateway"),
+        ("haproxy", "HTTP 503, the gateway has no server, or the server is overloaded", "No server is available to"),
+        ("caddy", UNREACHED, ""),
     ],
 )
 def test_a_gateway_without_a_server_says_so(proxies: Proxies, name: str, text: str, page: str) -> None:
@@ -147,11 +139,3 @@ def test_a_redirect_names_the_host_to_use(tmp_path: Path, status: int) -> None:
             probe.model_list(ClientSettings(Target.parse(gateway.url), "m"))
         assert turn(gateway.url).detail.startswith(f"HTTP {status} to https://models.example/v1/chat/completions")
         assert scrape_error(f"{gateway.url}/metrics") == f"HTTP {status} to https://models.example/metrics"
-
-
-def test_a_gateway_ends_with_its_context(tmp_path: Path) -> None:
-    with gateways.nginx(tmp_path, [unused_port()]) as gateway:
-        assert gateway.process.poll() is None
-    assert gateway.process.poll() is not None
-    with pytest.raises(ConnectionRefusedError):
-        socket.create_connection(("127.0.0.1", gateway.port))

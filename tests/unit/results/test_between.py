@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from records import MS, S, turn
+from small_scenario import small
 from turn_reference import count_all
 
 from inferload.base.clock import Anchor
@@ -19,19 +20,11 @@ from inferload.figures import page_kinds
 from inferload.results.summarise.between import between
 from inferload.results.summarise.counts import Others
 from inferload.results.verdict.evidence import Between
-from inferload.scenario import scenario as scenarios
 from inferload.servers.series import MetricSeries, ServerSeries
 from inferload.turns.record import CANCELLED, Failure, PhaseWindow, TurnRecord
 from inferload.turns.tally import TallySet
 from inferload.turns.turn_columns import TurnColumns, to_table
 
-SCENARIO = """
-schema: 1
-name: s
-workload: {kind: chat, prompt_tokens: 20, output_tokens: 8}
-arrivals: {kind: closed, users: 2, spawn_per_s: 2}
-phases: {warmup_s: 0, measure_s: 30, drain_s: 5}
-"""
 SCRAPES = 32  # from one second before the first turn on, one a second
 EVENTS_NS = array("q", [(50 + 10 * at) * MS for at in range(8)])
 
@@ -71,8 +64,7 @@ def found(records: list[TurnRecord], *servers: ServerSeries, others: int = 0) ->
     columns.extend(records)
     table = to_table(columns, Anchor(0, 0), "w1")
     files = SimpleNamespace(read=lambda names: [table.select(names)], wall_starts_ns=lambda _workers: {"w1": 0})
-    scenario = scenarios.from_text(SCENARIO, "s.yaml")
-    run = ended_counts.ended({"id": "r"}, scenario, tallies, windows, (), others=Others(sent=others))
+    run = ended_counts.ended({"id": "r"}, small(), tallies, windows, (), others=Others(sent=others))
     return between(run, files, {each.target: each for each in servers})  # type: ignore[arg-type]
 
 

@@ -90,6 +90,7 @@ EDGES: list[tuple[str, Changes, Changes | None, Changes | None]] = [
     ("held_stream", held(2.0), held(2.01), None),
     ("held_stream", held(2.3, 4.0), None, None),
     ("held_stream", held(20.0, None), None, None),
+    ("held_stream", held(7.0) | {"tokens_per_event": 1 / 7}, None, None),  # its parts
     ("held_gaps", between(held_ms=45.0, gap_ms=300.0), between(held_ms=46.0, gap_ms=300.0), None),
     ("more_requests", between(sent=100, arrived=101), between(sent=1000, arrived=1002), None),
     ("completed_cuts", between(ok=6, cut=0), between(ok=6, cut=5), None),

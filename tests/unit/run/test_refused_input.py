@@ -12,7 +12,7 @@ import trustme
 import virtual
 from e2e_runs import scenario
 from ports import unused_port
-from scripted_server import ScriptedServer, chunk, page, send
+from scripted_server import ScriptedServer, chunk, one_model, page, send
 from simulator_process import Simulator
 
 from inferload.base.errors import UsageError
@@ -167,7 +167,11 @@ SERVERS: dict[str, tuple[Callable[[Servers], Asked], tuple[str, ...]]] = {
     ),
     "HTML answer": (
         lambda s: Asked(s.with_html()),
-        ("no streamed answer from model simulator", "text/html", "see the server's log"),
+        ("no streamed answer from model simulator", "text/html", "let `stream: true` pass"),
+    ),
+    "whole answer": (
+        lambda s: Asked(s.scripted(one_model(send(page({"model": "m", "choices": [], "max_tokens": 1}))))),
+        ("no streamed answer from model m", "application/json", "let `stream: true` pass"),
     ),
     "no metrics server": (
         lambda s: Asked(s.simulator().url, f"http://127.0.0.1:{unused_port()}/metrics"),
