@@ -295,6 +295,8 @@ class Asking(InferenceUser):
         (["--simulator", "--port 8001"], "--port: not with a server in memory"),
         (["--simulator", "'"], "close the quotes"),
         (["--variant", "t4-baseline", "--simulator", "--itl-ms 5"], "--variant: not beside --simulator"),
+        (["--clock", "real", "--variant", "t4-baseline"], "--variant: only with --clock virtual"),
+        (["--seed", "abc"], "--seed abc: not a whole number"),
     ],
     ids=lambda value: value if isinstance(value, str) else " ".join(value),
 )
@@ -325,12 +327,6 @@ class Health(HttpUser):
     def health(self):
         self.client.get("/health")
 """
-
-
-def test_the_server_of_a_run_in_real_time_is_no_option_of_it(tmp_path: Path) -> None:
-    run = virtual.run(tmp_path, scenario(), "--clock", "real", variant="t4-baseline")
-    assert run.code == 2
-    assert "--variant: only with --clock virtual" in run.text
 
 
 def test_every_text_of_a_rehearsal_says_that_it_is_simulated(tmp_path: Path) -> None:
@@ -481,8 +477,3 @@ def test_equal_runs_of_agents_whose_tools_sleep_and_draw(tmp_path: Path) -> None
     ]
     assert pauses
     assert all(pause >= 0.02 * NS_PER_S for pause in pauses)
-
-
-def test_the_seed_of_a_rehearsal_is_checked(tmp_path: Path) -> None:
-    run = virtual.run(tmp_path, scenario(), "--seed", "abc")
-    assert (run.code, "--seed abc: not a whole number" in run.text) == (2, True)
