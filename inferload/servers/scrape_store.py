@@ -176,10 +176,15 @@ class ScrapeStore:
     def _note_kinds(self, batch: pa.RecordBatch) -> None:
         """Note the kinds of targets that are not known yet, or their series, those of our own left out."""
         target, metric, labels = (batch.column(name) for name in ("target", "metric", "labels"))
+        target_of, metric_of, labels_of = (
+            each.indices.to_numpy().astype(np.int64) for each in (target, metric, labels)
+        )
         for number, address in enumerate(target.dictionary.to_pylist()):
             if address not in self._kinds:
-                rows = pa.array(np.flatnonzero(target.indices.to_numpy() == number), pa.int64())
-                found = zip(metric.take(rows).to_pylist(), labels.take(rows).to_pylist(), strict=True)
+                # Each series has many rows.
+                pairs = np.unique((metric_of * len(labels.dictionary) + labels_of)[target_of == number])
+                places = (divmod(int(pair), len(labels.dictionary)) for pair in pairs)
+                found = ((metric.dictionary[name].as_py(), labels.dictionary[text].as_py()) for name, text in places)
                 series = {each for each in found if not each[0].startswith("inferload_scrape")}
                 kind = kind_of({name for name, _labels in series})
                 if kind is None:

@@ -228,6 +228,9 @@ LOCUST = Forge(
     "inferload.results.cost",
     "inferload.run.virtual.scraping",
     "inferload.workload.sources.synthetic",
+    "numpy.ma",
+    "pyarrow.compute",
+    "read_variants",
     children=COMMANDS,
 )
 SIMULATOR = Forge("inferload.deploy.simulator.command")

@@ -48,59 +48,84 @@ def turn(**changes: Any) -> TurnRecord:
     return replace(plain, **changes)
 
 
-_gaps_ns = st.lists(st.integers(0, 400 * MS), min_size=0, max_size=12)
 _maybe_tokens = st.none() | st.integers(0, 40)
 _maybe_ms = st.none() | st.floats(0, 1e4)
+_second_ns = st.integers(0, S)
+# Strategies are made once: their making takes longer than a draw.
+_timing = st.fixed_dictionaries(
+    {
+        "planned_ns": st.integers(0, 60 * S),
+        "late_ns": _second_ns,
+        "first_ns": _second_ns,
+        "gaps_ns": st.lists(st.integers(0, 400 * MS), max_size=12),
+        "tokens": st.none()
+        | st.lists(st.integers(0, 6), min_size=13, max_size=13),  # of the events, which may be fewer
+        "streamed": st.booleans(),
+        "sent": st.booleans(),
+        "visible": st.booleans(),
+        "end_ns": _second_ns,
+        "delay_ns": st.lists(st.integers(0, 5 * MS), max_size=4),
+        "number": st.integers(0, 999),
+        "hidden": st.sampled_from([0.0, 0.0, 0.0, None]) | st.floats(0, 1),
+        "named": st.booleans(),
+    }
+)
+_others = st.fixed_dictionaries(
+    {
+        "turn_index": st.integers(0, 3),
+        "class_name": st.sampled_from(["chat", "agent"]),
+        "phase": st.sampled_from(PHASES),
+        "connect_ns": st.none() | st.integers(0, 50 * MS),
+        "round_trip_ns": st.none() | st.integers(0, 200 * MS),
+        "input_tokens": _maybe_tokens,
+        "output_tokens": _maybe_tokens,
+        "cached_tokens": _maybe_tokens,
+        "attempts": st.integers(0, 2),
+        "target": st.sampled_from(["", "http://server:8000"]),
+        "server": st.none() | st.sampled_from(["10.0.0.1:8000", "http://10.0.0.2:8000"]),
+        "max_tokens": _maybe_tokens,
+        "finish_reason": st.none() | st.sampled_from(["stop", "cancelled"]),
+        "step": st.none() | st.integers(0, 2),
+        "server_queue_ms": _maybe_ms,
+        "server_ttft_ms": _maybe_ms,
+        "server_generation_ms": _maybe_ms,
+        "failure": st.sampled_from([None, None, None, Failure.CUT, Failure.UNFINISHED, Failure.HTTP_5XX]),
+        "status": st.none() | st.sampled_from([200, 429, 503]),
+        "pause": st.sampled_from([None, "think", "tool"]),
+        "final": st.booleans(),
+    }
+)
 
 
-@st.composite
-def turns(draw: st.DrawFn) -> TurnRecord:
-    """Draw a turn with or without connection, events, token counts, failures."""
-    planned_ns = draw(st.integers(0, 60 * S))
-    sent_ns = planned_ns + draw(st.integers(0, S))
-    gaps = draw(_gaps_ns)
-    offsets = list(accumulate(gaps, initial=draw(st.integers(0, S)))) if gaps or draw(st.booleans()) else []
-    tokens = draw(st.none() | st.lists(st.integers(0, 6), min_size=len(offsets), max_size=len(offsets)))
-    failure = draw(st.sampled_from([None, None, None, Failure.CUT, Failure.UNFINISHED, Failure.HTTP_5XX]))
-    number = draw(st.integers(0, 999))
-    sent = bool(offsets) or draw(st.booleans())
+def turns() -> st.SearchStrategy[TurnRecord]:
+    """Turns with or without connection, events, token counts, failures."""
+    return st.builds(_turn, _timing, _others)
+
+
+def _turn(timing: dict[str, Any], others: dict[str, Any]) -> TurnRecord:
+    sent_ns = timing["planned_ns"] + timing["late_ns"]
+    gaps = timing["gaps_ns"]
+    offsets = list(accumulate(gaps, initial=timing["first_ns"])) if gaps or timing["streamed"] else []
+    sent = bool(offsets) or timing["sent"]
+    first_ns, last_ns = (sent_ns + offsets[0], sent_ns + offsets[-1]) if offsets else (None, None)
+    hidden, number = timing["hidden"], timing["number"]
     return TurnRecord(
         turn_id=f"s{number}/é",
         session_id=f"s{number}",
-        turn_index=draw(st.integers(0, 3)),
-        class_name=draw(st.sampled_from(["chat", "agent"])),
         worker="w1",
-        phase=draw(st.sampled_from(PHASES)),
-        planned_ns=planned_ns,
-        closed_ns=sent_ns + (offsets[-1] if offsets else 0) + draw(st.integers(0, S)),
+        planned_ns=timing["planned_ns"],
+        closed_ns=(last_ns or sent_ns) + timing["end_ns"],
         sent_ns=sent_ns if sent else None,
         written_ns=sent_ns + 5 if sent else None,
-        first_event_ns=sent_ns + offsets[0] if offsets else None,
-        first_ns=sent_ns + offsets[0] if offsets else None,
-        first_visible_ns=sent_ns + offsets[-1] if offsets and draw(st.booleans()) else None,
-        last_ns=sent_ns + offsets[-1] if offsets else None,
-        connect_ns=draw(st.none() | st.integers(0, 50 * MS)),
-        round_trip_ns=draw(st.none() | st.integers(0, 200 * MS)),
-        input_tokens=draw(_maybe_tokens),
-        output_tokens=(output := draw(_maybe_tokens)),
-        hidden_tokens=draw(st.sampled_from([0, 0, 0, None]) | st.integers(0, output or 0)),
-        cached_tokens=draw(_maybe_tokens),
+        first_event_ns=first_ns,
+        first_ns=first_ns,
+        first_visible_ns=last_ns if timing["visible"] else None,
+        last_ns=last_ns,
+        hidden_tokens=None if hidden is None else round(hidden * (others["output_tokens"] or 0)),
         event_ns=array("q", offsets) if offsets else None,
-        event_tokens=array("i", tokens) if tokens and offsets else None,
-        delay_ns=array("q", draw(st.lists(st.integers(0, 5 * MS), max_size=4))) if sent else None,
-        attempts=draw(st.integers(0, 2)),
-        target=draw(st.sampled_from(["", "http://server:8000"])),
-        server=draw(st.none() | st.sampled_from(["10.0.0.1:8000", "http://10.0.0.2:8000"])),
+        event_tokens=array("i", timing["tokens"][: len(offsets)]) if timing["tokens"] and offsets else None,
+        delay_ns=array("q", timing["delay_ns"]) if sent else None,
         model="tiny",
-        max_tokens=draw(_maybe_tokens),
-        finish_reason=draw(st.none() | st.sampled_from(["stop", "cancelled"])),
-        request_id=draw(st.none() | st.just(f"chatcmpl-{number}")),
-        step=draw(st.none() | st.integers(0, 2)),
-        server_queue_ms=draw(_maybe_ms),
-        server_ttft_ms=draw(_maybe_ms),
-        server_generation_ms=draw(_maybe_ms),
-        failure=failure,
-        status=draw(st.none() | st.sampled_from([200, 429, 503])),
-        pause=draw(st.sampled_from([None, "think", "tool"])),
-        final=draw(st.booleans()),
+        request_id=f"chatcmpl-{number}" if timing["named"] else None,
+        **others,
     )

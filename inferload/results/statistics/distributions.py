@@ -34,6 +34,7 @@ def binomial_cdf(most: int, of: int, share: float) -> float:
     return 1.0 if most >= of else _incomplete_beta(of - most, most + 1, 1 - share, share)
 
 
+@lru_cache(maxsize=1024)  # measures of a run have equal counts
 def order_interval(count: int, q: float) -> tuple[int | None, int | None]:
     """Ranks of the order statistics that contain the q quantile of `count` independent samples with at least 95 %.
 

@@ -100,7 +100,7 @@ def scalar(text: str) -> Any:
     return text
 
 
-@lru_cache(maxsize=8)
+@lru_cache(maxsize=64)
 def _composed(text: str) -> yaml.Node | None:
     """Return the nodes, which nothing changes: sweeps, studies and comparisons parse one text again and again."""
     node: yaml.Node | None = yaml.compose(text, Loader=yaml.BaseLoader)

@@ -4,6 +4,7 @@ Runs are simulated on the scheduler of the embedded simulator: 60 turns of an op
 pair have one schedule and differ in the noise of the server's steps.
 """
 
+import os
 from collections import Counter
 from functools import cache
 from pathlib import Path
@@ -19,7 +20,7 @@ from scipy import stats
 
 from inferload.results.statistics.paired_runs import ALPHA, OTHERS_ALONE
 
-SCHEDULES, REPEATS, TURNS = 40, 16, 60
+SCHEDULES, REPEATS, TURNS = 40, 16 if os.environ.get("INFERLOAD_SOAK") else 6, 60
 
 
 @cache

@@ -268,21 +268,6 @@ RESPONSES = [
 ]
 
 
-def test_a_streamed_response_is_read() -> None:
-    answer = read("responses", *RESPONSES)
-    assert answer.failure is None, answer.detail
-    assert list(answer.event_ns) == [3, 7, 8, 10, 11, 12]
-    assert answer.tokens_by_event is None
-    assert (answer.first_event_ns, answer.first_visible_ns) == (0, 7)
-    assert ("".join(answer.text), answer.reasoning) == ("So it is.", ["Hm."])
-    assert answer.tool_calls is not None
-    assert answer.tool_calls.calls() == (ToolCall("call_1", "read", '{"a": 1}'),)
-    assert (answer.input_tokens, answer.output_tokens, answer.cached_tokens) == (20, 5, 16)
-    assert (answer.finish_reason, answer.request_id) == ("tool_calls", "resp_1")
-    assert answer.metrics is not None
-    assert answer.metrics.queue_time_ms == 1.5
-
-
 some = st.text(min_size=1)
 ITEMS = st.one_of(
     some.map(lambda text: {"type": "message", "content": [{"type": "output_text", "text": text}]}),
@@ -342,16 +327,26 @@ MESSAGES = [
 ]
 
 
-def test_a_streamed_message_is_read() -> None:
-    answer = read("messages", *MESSAGES)
+@pytest.mark.parametrize(
+    ("endpoint", "events", "at", "call_id", "request_id"),
+    [
+        ("responses", RESPONSES, [3, 7, 8, 10, 11, 12], "call_1", "resp_1"),
+        ("messages", MESSAGES, [3, 7, 9, 11], "c1", "msg_1"),
+    ],
+)
+def test_a_stream_is_read(
+    endpoint: EndpointName, events: list[dict[str, Any]], at: list[int], call_id: str, request_id: str
+) -> None:
+    answer = read(endpoint, *events)
     assert answer.failure is None, answer.detail
-    assert list(answer.event_ns) == [3, 7, 9, 11]
+    assert (list(answer.event_ns), answer.tokens_by_event) == (at, None)
     assert (answer.first_event_ns, answer.first_visible_ns) == (0, 7)
     assert ("".join(answer.text), answer.reasoning) == ("So it is.", ["Hm."])
     assert answer.tool_calls is not None
-    assert answer.tool_calls.calls() == (ToolCall("c1", "read", '{"a": 1}'),)
+    assert answer.tool_calls.calls() == (ToolCall(call_id, "read", '{"a": 1}'),)
     assert (answer.input_tokens, answer.output_tokens, answer.cached_tokens) == (20, 5, 16)
-    assert (answer.finish_reason, answer.request_id) == ("tool_calls", "msg_1")
+    assert (answer.finish_reason, answer.request_id) == ("tool_calls", request_id)
+    assert (answer.metrics and answer.metrics.queue_time_ms) == (1.5 if endpoint == "responses" else None)
 
 
 @pytest.mark.parametrize(

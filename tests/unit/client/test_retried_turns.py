@@ -329,7 +329,7 @@ def test_a_request_that_is_being_written_has_the_same_limit(
         pytest.skip("the rest of the request is sent")
     if not is_late:
         raise_limit(monkeypatch)
-    turn, first = start(client, bytes(30_000_000)), far_of(client)
+    turn, first = start(client, bytes(16_000_000)), far_of(client)
     if is_late:
         gevent.sleep(LATE_S)
     end(client)

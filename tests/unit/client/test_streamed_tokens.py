@@ -83,11 +83,11 @@ def held(random: Random, total: int) -> list[int]:
     return [*[1] * before, size, *[1] * (total - size - before)]
 
 
-def samples(seed: int) -> list[tuple[Random, list[str]]]:
+def samples(seed: int, count: int = 60) -> list[tuple[Random, list[str]]]:
     """Return texts of 5 to 2,000 tokens."""
     random, texts = Random(seed), list(TEXTS.values())
     chosen = []
-    for number in range(120):
+    for number in range(count):
         tokens, total = texts[number % len(texts)], random.randint(5, 2_000)
         first = random.randrange(max(1, len(tokens) - total))
         chosen.append((random, tokens[first : first + total]))
@@ -143,7 +143,7 @@ def test_a_count_of_events_is_not_believed_if_they_have_more_tokens(grouped: Any
             document["usage"] = {"completion_tokens": at + 1} if running else None
         answer = read("chat", events, end_events("chat", len(sizes)))
         marked.append(Remark.LOW_USAGE in answer.remarks and answer.hidden_tokens is None)
-    assert len(marked) > 50
+    assert len(marked) > 25
     assert sum(marked) >= 0.95 * len(marked)
 
 
@@ -183,7 +183,7 @@ def test_hidden_tokens_are_found_by_the_texts(share: float) -> None:
 
 
 def test_held_text_counts_by_its_length() -> None:
-    answers = [streamed(tokens, held(random, len(tokens))) for random, tokens in samples(4)]
+    answers = [streamed(tokens, held(random, len(tokens))) for random, tokens in samples(4, 120)]
     assert sum(tpot_error(answer) > 0.05 and not answer.remarks for answer in answers) <= 0.02 * len(answers)
     marked = [answer for answer in answers if Remark.HELD_TEXT in answer.remarks]
     assert len(marked) >= 0.95 * len(answers)

@@ -21,6 +21,17 @@ class Undeclared:
             raise ModuleNotFoundError(f"No module named {name!r}", name=name)
 sys.meta_path.insert(0, Undeclared())
 """
+COMMANDS = """\
+from pathlib import Path
+from inferload import cli
+def inferload(words):
+    assert cli.main(words.split()) == 0, words
+inferload("study ./short.yaml --into study")
+inferload("search --clock virtual --variant t4-baseline --scenario smoke --slo p95(ttft_ms)<9999 --rates 1 --into s")
+runs = [file.parent for file in Path("study").rglob("summary.json")]
+inferload(f"report {runs[0]}")
+inferload(f"compare {runs[0]} {runs[1]} --write comparison")
+"""
 STUDY = """\
 schema: 1
 name: short
@@ -73,25 +84,16 @@ def test_a_run_its_report_a_comparison_a_search_and_a_study_need_declared_packag
     (tmp_path / "sitecustomize.py").write_text(ONLY)
     (tmp_path / "short.yaml").write_text(STUDY)
 
-    def inferload(words: str) -> None:
-        done = subprocess.run(
-            [sys.executable, "-m", "inferload", *words.split()],
-            cwd=tmp_path,
-            env={**os.environ, "PYTHONPATH": str(tmp_path)},
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        assert done.returncode == 0, done.stdout + done.stderr
-        assert "not installed" not in done.stderr
-        assert "no page" not in done.stderr + done.stdout
-
-    inferload("study ./short.yaml --into study")
-    inferload(
-        "search --clock virtual --variant t4-baseline --scenario smoke --slo p95(ttft_ms)<9999 --rates 1 --into s"
+    done = subprocess.run(
+        [sys.executable, "-c", COMMANDS],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=False,
     )
-    runs = [file.parent for file in (tmp_path / "study").rglob("summary.json")]
-    inferload(f"report {runs[0]}")
-    inferload(f"compare {runs[0]} {runs[1]} --write comparison")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "not installed" not in done.stderr
+    assert "no page" not in done.stderr + done.stdout
     assert (tmp_path / "study" / "index.html").exists()
     assert (tmp_path / "s" / "search.html").exists()

@@ -196,7 +196,6 @@ def uneven(body: Json) -> int:
 @pytest.mark.parametrize(
     ("factor", "finding"),
     [
-        (1, "as planned"),
         (1.1, "as planned"),
         (1.5, "other length"),
         (0.7, "other length"),
@@ -281,7 +280,7 @@ def test_classes_of_one_form_are_checked_by_the_longest_in_any_order(
     }
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", range(4))
 def test_short_drawn_prompts_are_checked_by_the_longest_of_them(check: Check, seed: int) -> None:
     drawn = {"dist": "lognormal", "p50": 120, "p95": 900, "max": 4000}
     server = Server(counts=lambda count: 3 * count, tokenize=of_key("prompt"))

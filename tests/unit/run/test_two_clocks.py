@@ -93,7 +93,16 @@ def both(sandbox: Sandbox, name: str) -> Both:
     return real, virtual.run(sandbox.folder / "virtual", file, "--metrics-url", "none", *words, **options)
 
 
-every = run_cases(both, *((name,) for name in (*BUNDLED, "README")))
+def kind(name: str) -> tuple[Any, ...]:
+    """Return what scenarios differ in by more than numbers."""
+    given = document(name)
+    workload, arrivals = given["workload"], given["arrivals"]
+    parts = workload.get("source", {}).get("kind"), bool(workload.get("subagents"))
+    return given["request"]["endpoint"], workload["kind"], arrivals["kind"], *parts
+
+
+ONE_OF_EACH = {kind(name): (name,) for name in reversed(BUNDLED)}.values()
+every = run_cases(both, *ONE_OF_EACH, ("README",), soak=[(name,) for name in BUNDLED if (name,) not in ONE_OF_EACH])
 
 
 def rows_of(run: FinishedRun) -> list[dict[str, Any]]:

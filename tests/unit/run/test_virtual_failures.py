@@ -84,11 +84,3 @@ def test_a_run_ends_when_its_abort_condition_holds(tmp_path: Path) -> None:
     assert f"abort_on: {CONDITION}" in run.text
     assert run.code == 1, run.text
     run.check_counts()
-
-
-def test_an_abort_condition_that_never_holds_changes_nothing(tmp_path: Path) -> None:
-    arrivals = {"kind": "constant", "sessions_per_s": 8}
-    run = virtual.run(tmp_path, scenario(tmp_path, arrivals=arrivals, phases=MEASURED, abort_on=[CONDITION]))
-    assert mark(run.run_dir, "abort_on") is None
-    assert run.summary["verdict"]["gates"] == []
-    assert run.code == 0, run.text

@@ -295,6 +295,8 @@ class Asking(InferenceUser):
         (["--simulator", "--port 8001"], "--port: not with a server in memory"),
         (["--simulator", "'"], "close the quotes"),
         (["--variant", "t4-baseline", "--simulator", "--itl-ms 5"], "--variant: not beside --simulator"),
+        (["--clock", "real", "--variant", "t4-baseline"], "--variant: only with --clock virtual"),
+        (["--seed", "abc"], "--seed abc: not a whole number"),
     ],
     ids=lambda value: value if isinstance(value, str) else " ".join(value),
 )
@@ -325,12 +327,6 @@ class Health(HttpUser):
     def health(self):
         self.client.get("/health")
 """
-
-
-def test_the_server_of_a_run_in_real_time_is_no_option_of_it(tmp_path: Path) -> None:
-    run = virtual.run(tmp_path, scenario(), "--clock", "real", variant="t4-baseline")
-    assert run.code == 2
-    assert "--variant: only with --clock virtual" in run.text
 
 
 def test_every_text_of_a_rehearsal_says_that_it_is_simulated(tmp_path: Path) -> None:
@@ -392,21 +388,22 @@ from locust import task
 class Polling(InferenceUser):
     @task
     def poll(self):
-        end = time.time() + 0.2
+        end = time.time() + 0.02
         while time.time() < end:
             gevent.sleep(0)
-        end = time.monotonic() + 0.02
+        end = time.monotonic() + 0.002
         while time.monotonic() < end:
             pass
         assert self.chat("word", max_tokens=2, name="poll").ok
+        gevent.sleep(0.3)
 """
 
 
 def test_a_task_that_raises_without_a_wait_ends_with_its_run(tmp_path: Path) -> None:
     program = tmp_path / "raising.py"
     program.write_text(POLLING.partition("    def poll")[0] + "    def poll(self):\n        raise RuntimeError('no')\n")
-    run = virtual.run(tmp_path, "", "--run-time", "60s", "--users", "1", locustfile=program)
-    assert 0 < run.summary["exceptions"]["count"] < 3 * MOST_PASSES
+    run = virtual.run(tmp_path, "", "--run-time", "5s", "--users", "1", locustfile=program)
+    assert 0 < run.summary["exceptions"]["count"] < MOST_PASSES
 
 
 def test_an_event_loop_of_asyncio_waits_in_virtual_time(tmp_path: Path) -> None:
@@ -466,7 +463,7 @@ def test_equal_runs_of_agents_whose_tools_sleep_and_draw(tmp_path: Path) -> None
     (tmp_path / "agents.py").write_text(AGENTS)
     load = {
         "schema": 1, "name": "agents", "workload": {"kind": "live_agent", "agent": f"{tmp_path}/agents.py:Agent"},
-        "arrivals": {"kind": "closed", "users": 6, "spawn_per_s": 6}, "phases": {"measure_s": 12, "drain_s": 30},
+        "arrivals": {"kind": "closed", "users": 6, "spawn_per_s": 6}, "phases": {"measure_s": 6, "drain_s": 30},
     }  # fmt: skip
     runs = [virtual.run(tmp_path / name, load, env={"PYTHONHASHSEED": seed}) for name, seed in (("a", "1"), ("b", "2"))]
     assert [run.code for run in runs] == [0, 0], runs[0].text
@@ -480,8 +477,3 @@ def test_equal_runs_of_agents_whose_tools_sleep_and_draw(tmp_path: Path) -> None
     ]
     assert pauses
     assert all(pause >= 0.02 * NS_PER_S for pause in pauses)
-
-
-def test_the_seed_of_a_rehearsal_is_checked(tmp_path: Path) -> None:
-    run = virtual.run(tmp_path, scenario(), "--seed", "abc")
-    assert (run.code, "--seed abc: not a whole number" in run.text) == (2, True)

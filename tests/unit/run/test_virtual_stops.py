@@ -49,11 +49,6 @@ def test_turns_in_flight_complete_at_each_kind_of_stop(by: str, tmp_path: Path) 
     assert (mark(run.run_dir, "stop") is None) == (by not in SIGNALS)
 
 
-def test_on_stop_pass_ends_a_stopped_run_with_code_0(tmp_path: Path) -> None:
-    run = stopped(tmp_path, "--on-stop", "pass", by="SIGTERM")
-    assert (run.code, run.summary["outcome"]["state"]) == (0, "stopped early")
-
-
 def test_a_second_ctrl_c_aborts_the_turns_in_flight(tmp_path: Path) -> None:
     run = stopped(tmp_path, by="Ctrl-C", at_s=(AT_S, AT_S + 0.5), workload__output_tokens=TOO_MANY_TOKENS, gates=[])
     turns = run.summary["turns"]["by_phase"]["all"]
@@ -68,8 +63,9 @@ def test_a_second_ctrl_c_aborts_the_turns_in_flight(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("by", ["SIGTERM", "SIGHUP"])
 def test_a_second_signal_other_than_ctrl_c_lets_the_turns_in_flight_complete(by: str, tmp_path: Path) -> None:
-    run = stopped(tmp_path, by=by, at_s=(AT_S, AT_S + 0.5))
+    run = stopped(tmp_path, *["--on-stop", "pass"] * (by == "SIGTERM"), by=by, at_s=(AT_S, AT_S + 0.5))
     assert run.summary["turns"]["by_phase"]["all"]["unfinished"] == 0
+    assert (run.code, run.summary["outcome"]["state"]) == (0 if by == "SIGTERM" else 143, "stopped early")
     assert mark(run.run_dir, "abort") is None
 
 

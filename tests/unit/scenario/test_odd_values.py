@@ -47,6 +47,7 @@ def changed(data: Any, path: Path, value: Any) -> Any:
     return data
 
 
+DUMPER = getattr(yaml, "CSafeDumper", yaml.SafeDumper)  # faster, if it is installed
 DATA = {name: parse(catalog.read(catalog.bundled(name))).data for name in catalog.names()}
 # Each key once per kind of workload, in the first scenario that has it.
 PLACES = {
@@ -59,7 +60,7 @@ def loaded(place: tuple[str, Path], value: Any) -> scenarios.Scenario | None:
     """Load the text of a scenario with another value at one place; None if it is refused."""
     name, path = place
     try:
-        return scenarios.from_text(yaml.safe_dump(changed(DATA[name], path, value)), name)
+        return scenarios.from_text(yaml.dump(changed(DATA[name], path, value), Dumper=DUMPER), name)
     except UsageError:
         return None
 

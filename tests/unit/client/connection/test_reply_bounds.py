@@ -74,9 +74,9 @@ STREAM = HEAD + CHUNKED + b"\r\n"
 @pytest.mark.parametrize(
     ("first", "then", "failure", "detail"),
     [
-        (STREAM, chunk(b": still here\n\n"), Failure.TIMEOUT_TURN, "1 s"),
-        (STREAM, chunk(b": " + bytes(60_000) + b"\n\n"), Failure.TIMEOUT_TURN, "1 s"),
-        (HEAD + b"\r\n", b": no chunks\n\n", Failure.TIMEOUT_TURN, "1 s"),
+        (STREAM, chunk(b": still here\n\n"), Failure.TIMEOUT_TURN, "0.5 s"),
+        (STREAM, chunk(b": " + bytes(60_000) + b"\n\n"), Failure.TIMEOUT_TURN, "0.5 s"),
+        (HEAD + b"\r\n", b": no chunks\n\n", Failure.TIMEOUT_TURN, "0.5 s"),
         (STREAM + chunk(event("a") + b"data: "), chunk(b"x" * 60_000), Failure.BAD_EVENT, "16 MiB"),
         (HEAD + b"\r\n" + event("a") + b"data: ", b"x" * 60_000, Failure.BAD_EVENT, "16 MiB"),
         (b"HTTP/1.1 500 Oh\r\n\r\n", b"no end of it ", Failure.HTTP_5XX, "no end of it"),
@@ -100,7 +100,7 @@ def test_an_endless_reply_ends_its_turn_in_bounded_memory(
     start: Callable[..., Turn], first: bytes, then: bytes, failure: Failure | None, detail: str
 ) -> None:
     process = psutil.Process()
-    limits = TurnTimeouts(turn_s=1.0 if failure is Failure.TIMEOUT_TURN else PATIENCE_S)
+    limits = TurnTimeouts(turn_s=0.5 if failure is Failure.TIMEOUT_TURN else PATIENCE_S)
     turn = start(endless(first, then), send(chunked(*ANSWER)), timeouts=limits)
     before = process.memory_info().rss
     peak = before
