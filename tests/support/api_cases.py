@@ -13,6 +13,12 @@ from prometheus_client.parser import text_string_to_metric_families
 CHAT, TEXT = "/v1/chat/completions", "/v1/completions"
 JSON = {"Content-Type": "application/json"}
 MODEL_LENGTH = 4096
+FLAGS = (
+    *("--max-model-len", str(MODEL_LENGTH), "--served-model-name", "tiny", "alias"),
+    *("--reasoning-parser", "qwen3", "--tool-call-parser", "hermes", "--enable-auto-tool-choice"),
+)
+# Drafts do not change the bodies.
+SPECULATION = ("--speculative-config", '{"method": "ngram", "num_speculative_tokens": 3, "prompt_lookup_max": 3}')
 HELLO = [{"role": "user", "content": "hello to you"}]
 SCHEMA = {"type": "object", "properties": {"n": {"enum": ["a", "b"]}}, "required": ["n"], "additionalProperties": False}
 TOOL = {"type": "function", "function": {"name": "pick", "parameters": SCHEMA}}
@@ -27,8 +33,11 @@ BLOCKS = "the dog and the cat had to wait for the train " * 40  # three blocks a
 _ACCEPTED: dict[str, tuple[Any, ...]] = {
     **{"temperature": ("0.5", 2, None), "top_p": (1,), "top_k": (-1, 0), "min_p": (0,), "repetition_penalty": (0.1,)},
     **{"presence_penalty": (-2,), "frequency_penalty": (2,), "seed": (1.0,), "max_tokens": ("4", 4.0), "n": (1,)},
-    **{"ignore_eos": (1,), "stream": ("off",), "priority": (3, -3), "stop": (None, []), "logprobs": (True,)},
-    **{"echo": (True,), "prompt_logprobs": (1,), "truncate_prompt_tokens": (2, -1, MODEL_LENGTH)},
+    **{"ignore_eos": (1,), "stream": ("off",), "priority": (3, -3), "logprobs": (True,), "echo": (True,)},
+    **{"stop": (None, [], ["zzz1", "zzz2", "zzz3", "zzz4"]), "prompt_logprobs": (1,), "bad_words": ([], ["zz"])},
+    **{"truncate_prompt_tokens": (2, -1, MODEL_LENGTH), "truncation_side": (None, "right"), "stream_interval": (3,)},
+    **{"response_format": (None, {"type": "text"}), "user": ("a",), "request_id": ("one",), "logit_bias": (None,)},
+    **{"use_beam_search": (False,), "length_penalty": (2,), "thinking_token_budget": (-1,), "vllm_xargs": ({"a": 1},)},
 }
 _REFUSED: dict[str, tuple[Any, ...]] = {
     **{
@@ -37,25 +46,20 @@ _REFUSED: dict[str, tuple[Any, ...]] = {
         "top_k": (-2, 1.5, "x"),
         "min_p": (-0.1, 1.1),
     },
-    **{"presence_penalty": (-2.1, 2.1), "frequency_penalty": (-2.1, 2.1), "repetition_penalty": (0, -1)},
+    **{"presence_penalty": (-2.1, 2.1), "frequency_penalty": (-2.1, 2.1), "repetition_penalty": (0, -1, float("inf"))},
+    **{"max_tokens": (0, -1, "x", 1.5, MODEL_LENGTH + 1), "min_tokens": (-1, 9, None), "n": (0, -1, "x")},
+    **{"seed": (2**63, 1.5, "x"), "priority": ("x", None, 1.5, 2**63), "prompt_logprobs": (-1, -2, 21, "x")},
+    **{"stop": ("", [""], ["x", ""], 5, [5], ["a"] * 5), "echo": ("x",), "stream": (2, "maybe")},
+    **{"ignore_eos": (None, 2, "perhaps"), "cache_salt": ("", 5, "a@b/c", "a" * 300), "stream_interval": (0, "x")},
+    **{"truncate_prompt_tokens": (0, -2, MODEL_LENGTH + 1, "x"), "truncation_side": ("middle",)},
     **{
-        "max_tokens": (0, -1, "x", 1.5, MODEL_LENGTH + 1),
-        "min_tokens": (-1, 9, None),
-        "n": (0, -1, "x"),
-        "seed": (2**63, 1.5, "x"),
-        "priority": ("x", None, 1.5, 2**63),
+        "response_format": ("text", {}, {"type": "x"}, {"type": "json_schema"}),
+        "structured_outputs": ({}, {"choice": []}),
     },
-    **{
-        "stop": ("", [""], ["x", ""], 5, [5]),
-        "prompt_logprobs": (-1, -2, 21, "x"),
-        "echo": ("x",),
-        "stream": (2, "maybe"),
-    },
-    **{
-        "ignore_eos": (None, 2, "perhaps"),
-        "cache_salt": ("", 5, "a@b/c", "a" * 300),
-        "truncate_prompt_tokens": (0, -2, MODEL_LENGTH + 1, "x"),
-    },
+    **{"bad_words": (None, "a", [""], [5]), "stop_token_ids": ("x", ["x"]), "allowed_token_ids": ("x",)},
+    **{"user": (5,), "request_id": (5, None), "skip_special_tokens": ("x", None), "add_special_tokens": ("x", None)},
+    **{"use_beam_search": ("x", None), "length_penalty": ("x", None), "thinking_token_budget": ("x",)},
+    **{"logit_bias": ([1],), "kv_transfer_params": ("x",), "vllm_xargs": ("x",)},
 }
 HELD = {"stop": "z" * 41, "max_tokens": 12}
 ACCEPTED: tuple[dict[str, Any], ...] = (
@@ -65,7 +69,7 @@ ACCEPTED: tuple[dict[str, Any], ...] = (
 )
 REFUSED: tuple[dict[str, Any], ...] = (
     *({name: value} for name, values in _REFUSED.items() for value in values),
-    {"prompt_logprobs": 1, "stream": True},
+    *({"prompt_logprobs": 1, "stream": True}, {"stream_options": {"include_usage": True}}),
 )
 
 
@@ -138,15 +142,9 @@ def refused() -> Iterator[ApiCase]:
             yield ApiCase(f"{path} {json.dumps(fields)}", path, make(**fields))
     for more in ({"top_logprobs": 2}, {"logprobs": True, "top_logprobs": 21}, {"echo": True, "max_tokens": 0}):
         yield ApiCase(f"chat: {json.dumps(more)}", CHAT, chat(**more))
-    for value in (21, -1, "x"):
-        yield ApiCase(f"text: logprobs {value}", TEXT, text(logprobs=value))
-    for name, more in {
-        "no prompt": {"prompt": None},
-        "empty": {"prompt": ""},
-        "number": {"prompt": 5},
-        "too long": {"prompt": LONG},
-    }.items():
-        yield ApiCase(f"text: {name}", TEXT, text(**more))
+    texts = ({"logprobs": 21}, {"logprobs": -1}, {"logprobs": "x"}, {"n": None}, {"suffix": ""}, {"suffix": "x"})
+    for more in (*texts, {"prompt": None}, {"prompt": ""}, {"prompt": 5}, {"prompt": LONG}):
+        yield ApiCase(f"text: {json.dumps(more)[:40]}", TEXT, text(**more))
     for name, raw in {"cut": b"{", "comma": b'{"model": "tiny", }', "": b"", "list": b"[1]", "null": b"null"}.items():
         yield ApiCase(f"no JSON: {name}", CHAT, raw)
     yield ApiCase("no UTF-8", CHAT, b'\xff\xfe{"a"')
@@ -161,33 +159,38 @@ def refused() -> Iterator[ApiCase]:
 
 
 def _bad_chats() -> Iterator[ApiCase]:
-    message = {"role": "user", "content": "x"}
-    bad: dict[str, dict[str, Any]] = {
-        "unknown model": {"model": "no"},
-        "number as model": {"model": 5},
-        "no messages": {"messages": None},
-        "empty": {"messages": []},
-        "text as messages": {"messages": "x"},
-        "no role": {"messages": [{"content": "x"}]},
-        "number as content": {"messages": [{"role": "user", "content": 5}]},
-        "too long": {"messages": [{"role": "user", "content": LONG}]},
-        "max_completion_tokens too high": {"max_completion_tokens": MODEL_LENGTH + 1},
-        "stream_options without stream": {"stream_options": {"include_usage": True}},
-        "text as stream_options": {"stream": True, "stream_options": "x"},
-        "tool_choice without tools": {"tool_choice": "auto"},
-        "tool_choice required without tools": {"tool_choice": "required"},
-        "unknown tool": {"tools": [TOOL], "tool_choice": {"type": "function", "function": {"name": "no"}}},
-        "unknown tool_choice": {"tools": [TOOL], "tool_choice": "bogus"},
-        "an empty list of tools": {"tools": [], "tool_choice": "auto"},
-        "text as tools": {"tools": "x"},
-        "text as chat_template_kwargs": {"chat_template_kwargs": "x"},
-        "unknown content part": {"messages": [{"role": "user", "content": [{"type": "weird", "text": "a"}]}]},
-        "image": {
-            "messages": [message, {"role": "user", "content": [{"type": "image_url", "image_url": {"url": "data:,"}}]}]
-        },
-    }
-    for name, more in bad.items():
-        yield ApiCase(f"chat: {name}", CHAT, chat(**more))
+    said: tuple[Any, ...] = (
+        *(
+            {"content": "x"},
+            {"role": "user", "content": 5},
+            {"role": "user", "content": None},
+            {"role": "user", "content": LONG},
+        ),
+        *({"role": "user", "content": [part]} for part in ("a", {"text": "a"}, {"type": "weird", "text": "a"})),
+        {"role": "user", "content": [{"type": "image_url", "image_url": {"url": "data:,"}}]},
+        *({"role": "assistant", "tool_calls": calls} for calls in ("x", [5], [{"id": "c", "type": "function"}])),
+    )
+    bad: tuple[dict[str, Any], ...] = (
+        *({"model": "no"}, {"model": 5}, {"max_completion_tokens": MODEL_LENGTH + 1}, {"chat_template_kwargs": "x"}),
+        *(
+            {"messages": messages}
+            for messages in (None, [], "x", [5], *([{"role": "user", "content": "x"}, each] for each in said))
+        ),
+        {"stream": True, "stream_options": "x"},
+        *({"tool_choice": "auto"}, {"tool_choice": "required"}, {"tools": [], "tool_choice": "auto"}, {"tools": "x"}),
+        {"tools": [TOOL], "tool_choice": {"type": "function", "function": {"name": "no"}}},
+        *({"tools": [TOOL], "tool_choice": "bogus"}, {"tools": [{**TOOL, "type": "x"}], "tool_choice": "none"}),
+        *(
+            {"echo": None},
+            {"include_reasoning": "x"},
+            {"documents": "x"},
+            {"reasoning_effort": "x"},
+            {"chat_template": "x"},
+        ),
+        *({"continue_final_message": True}, {"parallel_tool_calls": "x"}),
+    )
+    for more in bad:
+        yield ApiCase(f"chat: {json.dumps(more)[:80]}", CHAT, chat(**more))
 
 
 _COUNTERS = {
