@@ -118,6 +118,8 @@ def answered() -> Iterator[ApiCase]:
             yield ApiCase(f"{path} {json.dumps(fields)}", path, make(**fields))
     for more in ({}, {"logprobs": 1}, USAGE):
         yield ApiCase(f"echo of no tokens {json.dumps(more)}", TEXT, text(echo=True, max_tokens=0, **more))
+    for most in (1, 2):  # a repeated id is answered again
+        yield ApiCase(f"id {most}", CHAT, chat(), headers=JSON | {"X-Request-Id": "same"})
     for most in (-1, 100):
         yield ApiCase(f"truncated to {most}", TEXT, text(prompt=LONG, truncate_prompt_tokens=most))
     yield ApiCase("top_logprobs", CHAT, chat(logprobs=True, top_logprobs=2))
@@ -235,7 +237,7 @@ def counted(port: int, case: ApiCase) -> dict[str, Any]:
 
 
 def outline(port: int, case: ApiCase) -> dict[str, Any]:
-    """Send a request; return status, content type, keys of the body or its events, type, param and code of an error, and usage."""
+    """Send a request; return status, content type, finish reasons, keys of the body or of its events, error, and usage."""
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
     body = case.body if case.body is None or isinstance(case.body, bytes) else json.dumps(case.body)
     connection.request(case.method, case.path, body, dict(case.headers))
@@ -243,6 +245,7 @@ def outline(port: int, case: ApiCase) -> dict[str, Any]:
     text = reply.read().decode()
     connection.close()
     outline: dict[str, Any] = {"status": reply.status, "type": reply.getheader("content-type"), "usage": None}
+    outline["finish"] = re.findall(r'"finish_reason": ?"(\w+)"', text)
     if "event-stream" in str(outline["type"]):
         usages = [json.loads(line[6:]).get("usage") for line in text.split("\n") if line.startswith("data: {")]
         return outline | {"events": _events(text), "usage": usages[-1]}
