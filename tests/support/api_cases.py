@@ -22,6 +22,7 @@ SPECULATION = ("--speculative-config", '{"method": "ngram", "num_speculative_tok
 HELLO = [{"role": "user", "content": "hello to you"}]
 SCHEMA = {"type": "object", "properties": {"n": {"enum": ["a", "b"]}}, "required": ["n"], "additionalProperties": False}
 TOOL = {"type": "function", "function": {"name": "pick", "parameters": SCHEMA}}
+CALL = {"id": "c", "type": "function", "function": {"name": "pick", "arguments": "{}"}}
 NAMED = {"type": "function", "function": {"name": "pick"}}
 STREAM = {"stream": True}
 USAGE = {"stream": True, "stream_options": {"include_usage": True}}
@@ -37,7 +38,12 @@ _ACCEPTED: dict[str, tuple[Any, ...]] = {
     **{"stop": (None, [], ["zzz1", "zzz2", "zzz3", "zzz4"]), "prompt_logprobs": (1,), "bad_words": ([], ["zz"])},
     **{"truncate_prompt_tokens": (2, -1, MODEL_LENGTH), "truncation_side": (None, "right"), "stream_interval": (3,)},
     **{"response_format": (None, {"type": "text"}), "user": ("a",), "request_id": ("one",), "logit_bias": (None,)},
-    **{"use_beam_search": (False,), "length_penalty": (2,), "thinking_token_budget": (-1,), "vllm_xargs": ({"a": 1},)},
+    **{
+        "use_beam_search": (False, "no"),
+        "length_penalty": (2,),
+        "thinking_token_budget": (-1,),
+        "vllm_xargs": ({"a": 1},),
+    },
 }
 _REFUSED: dict[str, tuple[Any, ...]] = {
     **{
@@ -110,6 +116,9 @@ def answered() -> Iterator[ApiCase]:
     yield ApiCase("no model", CHAT, chat(model=None))
     yield ApiCase("empty model", CHAT, chat(model=""))
     yield ApiCase("text empty model", TEXT, text(model=""))
+    for role, content in (("assistant", None), ("function", None), ("user", "x"), ("assistant", "x")):
+        said = [{"role": role, "name": "f", "content": content, "tool_calls": [CALL]}]
+        yield ApiCase(f"a call of {role} {content}", CHAT, chat(messages=said))
     yield ApiCase("parts", CHAT, chat(messages=[{"role": "user", "content": [{"type": "text", "text": "a"}]}]))
     yield ApiCase("tools with tool_choice none", CHAT, chat(tools=[TOOL], tool_choice="none"))
     yield ApiCase("options without stream", TEXT, text(stream_options={}))
@@ -170,7 +179,10 @@ def _bad_chats() -> Iterator[ApiCase]:
         ),
         *({"role": "user", "content": [part]} for part in ("a", {"text": "a"}, {"type": "weird", "text": "a"})),
         {"role": "user", "content": [{"type": "image_url", "image_url": {"url": "data:,"}}]},
-        *({"role": "assistant", "tool_calls": calls} for calls in ("x", [5], [{"id": "c", "type": "function"}])),
+        *(
+            {"role": "assistant", "tool_calls": calls}
+            for calls in ("x", [5], [CALL | {"id": 5}], [CALL | {"type": "x"}], [{"id": "c"}])
+        ),
     )
     bad: tuple[dict[str, Any], ...] = (
         *({"model": "no"}, {"model": 5}, {"max_completion_tokens": MODEL_LENGTH + 1}, {"chat_template_kwargs": "x"}),

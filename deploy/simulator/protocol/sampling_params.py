@@ -38,12 +38,11 @@ _TYPES: Mapping[Any, str] = {
     json_fields.text: "request_id session_id user",
     json_fields.texts: "bad_words",
     json_fields.integers: "allowed_token_ids stop_token_ids",
-    json_fields.mapping: "kv_transfer_params logit_bias vllm_xargs",
+    json_fields.mapping: "kv_transfer_params logit_bias mm_processor_kwargs vllm_xargs",
 }
 _CHAT_TYPES: Mapping[Any, str] = {
     json_fields.flag: "include_reasoning parallel_tool_calls",
     json_fields.items: "documents",
-    json_fields.mapping: "mm_processor_kwargs",
 }
 _NEVER_NULL = """add_special_tokens bad_words ignore_eos include_stop_str_in_output length_penalty min_tokens priority
 request_id skip_special_tokens spaces_between_special_tokens use_beam_search"""
@@ -132,8 +131,8 @@ def _check_types(document: Mapping[str, Any], chat: bool) -> None:
     for name, words in (("truncation_side", _SIDES), *((("reasoning_effort", _EFFORTS),) if chat else ())):
         if document.get(name) not in (None, *words):
             raise invalid(name, f"needs one of {', '.join(words)}")
-    for name in ("use_beam_search", "chat_template" if chat else "suffix"):
-        if document.get(name) not in (None, False):
+    for name in ("chat_template" if chat else "suffix", "use_beam_search"):
+        if document.get(name) is not None and (name != "use_beam_search" or json_fields.flag(document, name)):
             raise ApiError(f"{name}: not supported", param=name)
     form = json_fields.mapping(document, "response_format")
     schema = form and form.get("type") == "json_schema" and not json_fields.mapping(form, "json_schema")

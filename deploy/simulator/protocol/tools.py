@@ -94,9 +94,11 @@ def history_tokens(message: Mapping[str, Any], index: int) -> list[str]:
     """Tokens of the tool calls of an earlier message, as the model wrote them. Raise ApiError for other types."""
     earlier = []
     for call in json_fields.items(message, "tool_calls") or ():
-        function = call.get("function") if isinstance(call, dict) else None
-        name, arguments = (function.get(key) for key in ("name", "arguments")) if isinstance(function, dict) else (0, 0)
-        if not isinstance(name, str) or not isinstance(arguments, str):
-            raise invalid(f"messages.{index}.tool_calls", "needs functions with a name, and arguments as text")
-        earlier.append(ToolCall("", name, arguments))
+        function = call.get("function") if isinstance(call, dict) and call.get("type") == "function" else None
+        texts: list[Any] = (
+            [call.get("id"), *map(function.get, ("name", "arguments"))] if isinstance(function, dict) else [None]
+        )
+        if not all(isinstance(text, str) for text in texts):
+            raise invalid(f"messages.{index}.tool_calls", "needs functions with id, type, name, and arguments as text")
+        earlier.append(ToolCall(*texts))
     return [piece.token for piece in call_pieces(earlier)[:-1]]

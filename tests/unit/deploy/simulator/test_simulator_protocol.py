@@ -160,16 +160,14 @@ class TestAsk:
         plain = count({"content": "one two"})
         assert count({"content": [{"type": "text", "text": "one"}, {"type": "text", "text": "two"}]}) == plain
         assert count({"content": "one two"}, tools=[TOOL], tool_choice="none") > plain
-        call = {"id": "1", "function": {"name": "f", "arguments": "{}"}}
+        call = api_cases.CALL
         assert count({"content": None, "tool_calls": [call]}) == count({"content": None}) + 4
         assert count({"content": "one", "reasoning": "earlier reasoning"}) == plain - 1
 
     def test_a_tool_call_answer_has_the_same_tokens_in_the_next_prompt(self) -> None:
         completion = ask({"messages": HELLO, "tools": [TOOL], "tool_choice": "required"}, True, THINKER)
         calls = completion.script.calls_begun(completion.output_tokens)
-        tool_calls = [
-            {"id": call.call_id, "function": {"name": call.name, "arguments": call.arguments}} for call in calls
-        ]
+        tool_calls = [api_cases.CALL | {"function": {"name": call.name, "arguments": call.arguments}} for call in calls]
         history = [*HELLO, {"role": "assistant", "content": None, "tool_calls": tool_calls}]
         again = ask({"messages": history, "tools": [TOOL]}, True, THINKER)
         answer_tokens = [
