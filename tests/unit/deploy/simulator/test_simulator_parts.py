@@ -249,17 +249,6 @@ class TestPacedScheduler:
         assert new.emitted == 1
         assert list(scheduler.waiting) == [new]
 
-    def test_a_resumed_request_is_not_queried_again(self) -> None:
-        scheduler = paced(10, 4, 4, caching=True)
-        old, new = request(8, 20, name="a"), request(8, 20, name="b")
-        for each in (old, new):
-            scheduler.submit(each)
-        scheduler.admit()
-        scheduler.advance(old)
-        scheduler.finish(old)
-        assert scheduler.admit() == [new]
-        assert scheduler.prefix_queries == 16
-
     def test_abort_frees_running_and_waiting_requests(self) -> None:
         scheduler = paced(1, 10, 4, caching=True)
         running, waiting = request(8), request(8)

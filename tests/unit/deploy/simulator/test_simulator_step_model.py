@@ -4,7 +4,7 @@ import json
 import re
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -14,11 +14,11 @@ from inferload.deploy.simulator.core.hardware import PRESETS, Build, find, step_
 from inferload.deploy.simulator.protocol.text import answer_of
 from inferload.deploy.variants import variant
 from simulator_process import Simulator
+from simulator_requests import Start, events_of
 
 from inferload.base.errors import UsageError
 
 COMPLETIONS = "/v1/completions"
-Start = Callable[..., Simulator]
 # A preset without noise, so that step times are known.
 CPU = ("--hardware", "cpu-tiny", "--step-noise", "0")
 
@@ -38,16 +38,11 @@ def body_of(**more: Any) -> dict[str, Any]:
     return {**document, "stream": True, "stream_options": usage, **more}
 
 
-def events_of(body: bytes) -> list[dict[str, Any]]:
-    datas = [each[6:] for each in body.split(b"\n\n") if each.startswith(b"data: {")]
-    return [json.loads(data) for data in datas]
+def counts_of(events: list[Any]) -> list[int]:
+    return [each["usage"]["completion_tokens"] for each in events if isinstance(each, dict) and each.get("choices")]
 
 
-def counts_of(events: list[dict[str, Any]]) -> list[int]:
-    return [each["usage"]["completion_tokens"] for each in events if each["choices"]]
-
-
-def ask_at_once(server: Simulator, number: int, **more: Any) -> list[list[dict[str, Any]]]:
+def ask_at_once(server: Simulator, number: int, **more: Any) -> list[list[Any]]:
     """Run `number` concurrent streams."""
     documents = [body_of(**more, cache_salt=f"s{index}") for index in range(number)]
     return [events_of(body) for body in server.call_at_once(COMPLETIONS, documents)]
@@ -57,11 +52,11 @@ class TestServer:
     def test_the_text_equals_that_of_paced_timing(self, quick: Simulator) -> None:
         events = events_of(quick.call("POST", COMPLETIONS, body_of())[1])
         answer, _dice = answer_of(0, body_of()["prompt"].split(), None)
-        assert "".join(each["choices"][0]["text"] for each in events if each["choices"]) == answer.text(0, 6)
+        assert "".join(each["choices"][0]["text"] for each in events[:-1] if each["choices"]) == answer.text(0, 6)
         assert counts_of(events) == [1, 2, 3, 4, 5, 6]
 
     def test_reported_times_equal_the_step_model(self, quick: Simulator) -> None:
-        metrics = events_of(quick.call("POST", COMPLETIONS, body_of(cache_salt="cold"))[1])[-1]["metrics"]
+        metrics = events_of(quick.call("POST", COMPLETIONS, body_of(cache_salt="cold"))[1])[-2]["metrics"]
         cost = step_cost(find("cpu-tiny"), Build(), 128)
         gaps_s = [
             cost.host_s + cost.decode.fixed_s + cost.decode.token_s + context * cost.decode.context_s
