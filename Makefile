@@ -131,7 +131,7 @@ test-python: .cache/python-$(or $(VERSION),3.13)/.ready browser prometheus curl 
 	$(<D)/bin/python -m pytest $(PYTHON_TESTS)
 
 test-vllm: $(READY) setup-vllm browser  ## run the tests with three vLLM servers on the CPU
-	$(BIN)/python -m pytest -m "vllm and not soak"
+	$(BIN)/python -m pytest -m "vllm and not soak" tests/vllm
 
 screenshots: $(READY) browser  ## generate the screenshots of the README and of the docs
 	PYTHONPATH=tests/support:tests/support/client $(BIN)/python docs/screenshots.py
