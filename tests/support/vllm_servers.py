@@ -59,7 +59,7 @@ def serving(
     started: list[LocalServer] = []
     try:
         for _ in range(count):
-            pinned = cores if count == 1 else None
+            pinned = cores if count == 1 and "--data-parallel-size" not in extra else None
             spec = ServerSpec("vllm-cpu", model, port=unused_port(), cores=pinned, extra=extra, variant=variant)
             command = command_of(spec)
             argv = tuple(word for word in command.argv if word != without)
