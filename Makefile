@@ -130,8 +130,8 @@ PYTHON_TESTS ?= tests/unit tests/e2e/results/test_e2e_outcome.py tests/e2e/fault
 test-python: .cache/python-$(or $(VERSION),3.13)/.ready browser prometheus curl  ## run the unit tests and some end-to-end tests with another Python: make test-python VERSION=3.13
 	$(<D)/bin/python -m pytest $(PYTHON_TESTS)
 
-test-vllm: $(READY) setup-vllm browser gateways  ## run the tests with vLLM on the CPU
-	$(BIN)/python tests/side_by_side.py vllm
+test-vllm: $(READY) setup-vllm browser  ## run the tests with three vLLM servers on the CPU
+	$(BIN)/python -m pytest -m "vllm and not soak" tests/vllm
 
 screenshots: $(READY) browser  ## generate the screenshots of the README and of the docs
 	PYTHONPATH=tests/support:tests/support/client $(BIN)/python docs/screenshots.py
@@ -182,7 +182,7 @@ soak-fuzz: sanitized  ## fuzz the readers and parsers with the sanitizers, ten m
 		tests/unit/client/connection/test_native_tls.py tests/unit/client/test_turn.py tests/unit/client/connection/test_reader_differential.py || { cat $(ASAN)/report.* 2>/dev/null; exit 1; }
 	$(SANITIZED) $(BIN)/python -m pytest -s -m fuzz || { cat $(ASAN)/report.* 2>/dev/null; exit 1; }
 
-soak-vllm: $(READY) setup-vllm  ## run each CPU variant on vLLM
+soak-vllm: $(READY) setup-vllm gateways  ## run the tests that start further ones: variants, sweep, routers, data parallel, pooling
 	$(BIN)/python -m pytest -m "soak and vllm"
 
 lint: $(READY)   ## run ruff and mypy

@@ -14,12 +14,11 @@ import gevent
 import hypothesis
 import pytest
 import simulator_process
+import vllm_servers
+from api_cases import FLAGS, SPECULATION
 from e2e_runs import RunCase, RunPool
-from inferload.deploy.launcher import launch
 from inferload.deploy.launcher.server_state import LocalServer
-from inferload.deploy.servers import local
-from inferload.deploy.servers.engines import ServerSpec
-from ports import unused_port
+from otlp_collector import Collector
 from simulator_process import Simulator
 
 from inferload.campaign.machine.machine_evidence import kernel_stamps
@@ -129,6 +128,30 @@ def ended(run_pool: RunPool, run_case: RunCase) -> Any:
 @pytest.fixture(scope="session")
 def vllm_server() -> Iterator[LocalServer]:
     """vLLM on the CPU with the tiny model; fails if it is not installed."""
-    _, cores = launch.split_cores(launch.available_cores())
-    with local.serving(ServerSpec(engine="vllm-cpu", port=unused_port(), cores=cores)) as server:
+    with vllm_servers.serving() as (server,):
+        yield server
+
+
+@pytest.fixture(scope="session")
+def span_collector() -> Iterator[Collector]:
+    collector = Collector()
+    yield collector
+    collector.close()
+
+
+@pytest.fixture(scope="session")
+def vllm_features(span_collector: Collector, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalServer]:
+    """vLLM with a short context, parsers, drafts, the adapters a1 and a2, and traces as in docs/how-to/opentelemetry.md."""
+    flags = (*FLAGS, *SPECULATION, *vllm_servers.adapters(tmp_path_factory.mktemp("adapters"), "a1", "a2"))
+    flags += ("--otlp-traces-endpoint", f"{span_collector.url}/v1/traces")
+    exporter = {"OTEL_EXPORTER_OTLP_TRACES_PROTOCOL": "http/protobuf", "OTEL_SERVICE_NAME": "vllm"}
+    with vllm_servers.serving(*flags, **exporter) as (server,):
+        yield server
+
+
+@pytest.fixture(scope="session")
+def vllm_small() -> Iterator[LocalServer]:
+    """vLLM with few sequences, small steps and a small cache; forced tool calls end."""
+    limits = ("--max-num-seqs", "4", "--max-num-batched-tokens", "512", "--max-model-len", "2048")
+    with vllm_servers.serving(*limits, "--num-gpu-blocks-override", "40", *vllm_servers.TOOLS) as (server,):
         yield server

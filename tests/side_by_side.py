@@ -1,4 +1,4 @@
-"""Run all tests in several concurrent processes: `make test`, and with the argument `vllm` `make test-vllm`.
+"""Run all tests in several concurrent processes: `make test`.
 
 The processes are forks of one that has imported and collected all tests. Further arguments are passed to pytest. `pytest` alone
 runs the same tests sequentially.
@@ -30,21 +30,17 @@ STARTING_FILES = (
     *("test_benchmarks.py", "test_containers_side_by_side.py", "unit/deploy/simulator/test_*.py"),
     *("test_workers.py", "test_worker_run.py", "e2e/**/test_e2e_*.py"),
 )
-# Files of tests with real vLLM that share a server or are time-critical.
-VLLM_SERVER_FILES = ("test_vllm_[acer]*.py", "test_vllm_live.py", "test_vllm_server.py")
 LOW_PRIORITY = 10
 LONG_TIMEOUT_S = 1200  # of tests with low priority, which get the remaining CPU time
 
 
 @dataclass(frozen=True)
 class Groups:
-    """Test files: those of one process, those of `waiting` processes after them, and beside both those of `computing` ones."""
+    """Test files: those of one process, those of three after it, and beside both those of two."""
 
     together: list[Path]
     starting: list[Path]
     others: list[Path]
-    waiting: int = 3
-    computing: int = 2
 
 
 def groups() -> Groups:
@@ -53,12 +49,6 @@ def groups() -> Groups:
     run_files = [file for file in everything if RUN_CASES in file.read_text(encoding="utf-8")]
     starting = [file for file in files(*STARTING_FILES) if file not in run_files]
     return Groups(run_files, starting, [file for file in everything if file not in {*run_files, *starting}])
-
-
-def vllm_groups() -> Groups:
-    """Return the files that share a vLLM server or are time-critical, and all others."""
-    sharing = files(*VLLM_SERVER_FILES)
-    return Groups(sharing, [], [file for file in files("test_*.py") if file not in sharing], waiting=1, computing=1)
 
 
 def files(*patterns: str) -> list[Path]:
@@ -122,13 +112,13 @@ class SideBySide:
         gc.enable()
         try:
             self._fork(session, together, starting, others)
-            for _ in range(self._groups.computing):
+            for _ in range(2):
                 self._fork(session, others)
             while self._processes:
                 ready = multiprocessing.connection.wait([process.messages for process in self._processes])
                 for process in [process for process in self._processes if process.messages in ready]:
                     if self._receive(session, process):
-                        for _ in range(self._groups.waiting - 1):
+                        for _ in range(2):
                             self._fork(session, starting, others)
             for item in session.items:
                 if item.nodeid not in self._with_result:
@@ -229,9 +219,7 @@ def main(arguments: list[str]) -> int:
     """Run all groups; return the exit code."""
     began_s = time.monotonic()
     gc.disable()  # until the tests are collected: nearly all that is imported stays
-    vllm = arguments[:1] == ["vllm"]
-    options = [*arguments[1:], "-m", "vllm and not soak"] if vllm else arguments
-    code = pytest.main([*options, str(TESTS)], [SideBySide(vllm_groups() if vllm else groups())])
+    code = pytest.main([*arguments, str(TESTS)], [SideBySide(groups())])
     print(f"all groups: {time.monotonic() - began_s:.0f} s")
     return code
 

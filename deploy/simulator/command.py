@@ -15,7 +15,6 @@ from inferload.base import clock
 from . import flags
 from .answers.usage import UsageOptions
 from .engine import chaos
-from .metrics.exposition import CacheInfo
 from .protocol.model import Model
 from .server.api import Api
 from .server.loop import Server, tls_context
@@ -93,14 +92,16 @@ def options_of(arguments: argparse.Namespace, config: ServerConfig) -> Options:
             reasoning_tokens=bool(arguments.reasoning_parser),
             cache_block=limits.block_size if limits.caching else 0,
         ),
-        cache=CacheInfo(
-            limits.block_size,
-            config.shown_blocks,
-            limits.caching,
-            gpu_memory_utilization=arguments.gpu_memory_utilization,
-            cache_dtype=arguments.kv_cache_dtype,
-            max_model_len=limits.max_model_len,
-        ),
+        cache={
+            "engine": 0,
+            "block_size": limits.block_size,
+            "cache_dtype": arguments.kv_cache_dtype,
+            "enable_prefix_caching": limits.caching,
+            "gpu_memory_utilization": arguments.gpu_memory_utilization,
+            "kv_cache_max_concurrency": config.shown_blocks * limits.block_size / limits.max_model_len,
+            "kv_cache_size_tokens": config.shown_blocks * limits.block_size,
+            "num_gpu_blocks": config.shown_blocks,
+        },
         api_key=key,
         limits=limits,
         stands_for=config.stands_for,
@@ -108,12 +109,13 @@ def options_of(arguments: argparse.Namespace, config: ServerConfig) -> Options:
 
 
 def _model(arguments: argparse.Namespace, max_model_len: int) -> Model:
+    name, *aliases = arguments.served_model_name or (arguments.model or arguments.model_tag or "simulator",)
     return Model(
-        _model_name(arguments),
+        name,
         max_model_len,
         arguments.seed,
         arguments.eos_mean_tokens,
-        aliases=tuple((arguments.served_model_name or ())[1:]),
+        aliases=tuple(aliases),
         reasoning=bool(arguments.reasoning_parser),
         reasoning_mean_tokens=arguments.reasoning_mean_tokens,
         thinking=arguments.default_chat_template_kwargs.get("enable_thinking") is not False,
@@ -122,12 +124,6 @@ def _model(arguments: argparse.Namespace, max_model_len: int) -> Model:
         tool_call_share=arguments.tool_call_share,
         image_tokens=arguments.image_tokens,
     )
-
-
-def _model_name(arguments: argparse.Namespace) -> str:
-    if arguments.served_model_name:
-        return str(arguments.served_model_name[0])
-    return str(arguments.model or arguments.model_tag or "simulator")
 
 
 def _raise_descriptor_limit() -> None:

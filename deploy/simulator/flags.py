@@ -8,7 +8,7 @@ import argparse
 import difflib
 from collections.abc import Mapping, Sequence
 from functools import cache
-from typing import Any, NoReturn
+from typing import NoReturn
 
 from inferload.base.errors import UsageError
 
@@ -54,32 +54,12 @@ class _Parser(argparse.ArgumentParser):
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Add all options of the simulator; flags without effect are hidden in the help."""
     add_known(parser)
-    _add_rest(parser)
-
-
-class _Ignored(argparse.Action):
-    """Record the flag and its values for `without_effect`."""
-
-    def __call__(
-        self,
-        parser: argparse.ArgumentParser,
-        namespace: argparse.Namespace,
-        values: Any,
-        option_string: str | None = None,
-    ) -> None:
-        previous = getattr(namespace, "ignored", None) or []
-        namespace.ignored = [*previous, (option_string or "", values)]
-
-
-def _add_rest(parser: argparse.ArgumentParser) -> None:
-    parser.set_defaults(ignored=None)
     nargs: dict[str, int | str] = {name: 1 if values else "*" for name, values in NOT_MODELLED.items()}
-    nargs |= dict.fromkeys((f"--{name}" for name in _VALUE.split()), 1) | dict.fromkeys(
-        (f"--{name}" for name in _VALUES.split()), "+"
-    )
-    nargs |= dict.fromkeys((f"--{no}{name}" for name in _SWITCHES.split() for no in ("", "no-")), 0)
+    nargs |= {f"--{name}": 1 for name in _VALUE.split()} | {f"--{name}": "+" for name in _VALUES.split()}
     for name, number in nargs.items():
-        parser.add_argument(name, dest="ignored", action=_Ignored, nargs=number, help=argparse.SUPPRESS, default=None)
+        parser.add_argument(name, dest=name, nargs=number, help=argparse.SUPPRESS)
+    for name in (f"--{no}{name}" for name in _SWITCHES.split() for no in ("", "no-")):
+        parser.add_argument(name, dest=name, action="store_const", const=(), help=argparse.SUPPRESS)
 
 
 def normalized(arguments: Sequence[str]) -> list[str]:
@@ -102,13 +82,12 @@ def unknown(extras: Sequence[str], parser: argparse.ArgumentParser) -> UsageErro
 
 def without_effect(arguments: argparse.Namespace) -> list[str]:
     """Return the names of flags without effect. Raise UsageError for a flag whose feature is not modelled."""
-    names = []
-    for name, values in arguments.ignored or ():
+    given = {name: values for name, values in vars(arguments).items() if name.startswith("-") and values is not None}
+    for name, values in given.items():
         if name in NOT_MODELLED and (not values or values[0] not in NOT_MODELLED[name]):
             flag_text = f"{name} {' '.join(values)}".rstrip()
             raise UsageError(f"{flag_text}: the simulator does not model this; leave it out, or use a real vLLM")
-        names.append(name)
-    return names
+    return list(given)
 
 
 def is_paced(arguments: argparse.Namespace) -> bool:

@@ -3,7 +3,6 @@
 The caller advances the clock to `next_due_ns` and calls `pump`, which writes the events that are due at that instant.
 """
 
-import argparse
 import socket
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -40,15 +39,6 @@ class _Socket:
 _OF_SOCKETS = ("host", "port", "tls_cert", "tls_key", "api_key", "exit_after_s")
 
 
-def _check_in_memory(arguments: argparse.Namespace) -> None:
-    defaults = flags.read([])
-    for name in _OF_SOCKETS:
-        if getattr(arguments, name) != getattr(defaults, name):
-            raise UsageError(
-                f"--{name.replace('_', '-')}: not with a server in memory, which has no address; leave it out"
-            )
-
-
 class InMemoryServer:
     """Server with the command line of `inferload simulator`. Raise UsageError for an invalid one.
 
@@ -56,8 +46,11 @@ class InMemoryServer:
     """
 
     def __init__(self, argv: Sequence[str], seed: int) -> None:
-        arguments = flags.read(argv)
-        _check_in_memory(arguments)
+        arguments, defaults = flags.read(argv), flags.read([])
+        for name in _OF_SOCKETS:
+            if getattr(arguments, name) != getattr(defaults, name):
+                flag = f"--{name.replace('_', '-')}"
+                raise UsageError(f"{flag}: not with a server in memory, which has no address; leave it out")
         config = replace(resolve(arguments), seed=seed)
         options = options_of(arguments, config)
         self.stands_for = f"{config.stands_for} (virtual clock)"
@@ -76,11 +69,11 @@ class InMemoryServer:
 
     def get(self, path: str) -> HttpResponse:
         """Return the reply to a GET request that is answered at once."""
-        return self._ask(HttpRequest("GET", path, {}, {}, True))
+        return self._api.page(HttpRequest("GET", path, {}, {}, True))
 
     def post(self, path: str, body: bytes = b"") -> HttpResponse:
         """Return the reply to a POST request with a JSON body that is answered at once."""
-        return self._ask(HttpRequest("POST", path, {}, {"content-type": "application/json"}, True, body))
+        return self._api.page(HttpRequest("POST", path, {}, {"content-type": "application/json"}, True, body))
 
     @property
     def next_due_ns(self) -> int | None:
@@ -90,9 +83,6 @@ class InMemoryServer:
     def pump(self, now_ns: int) -> None:
         """Do all work that is due now."""
         self._engine.pump(now_ns, now_ns + 1)
-
-    def _ask(self, request: HttpRequest) -> HttpResponse:
-        return self._api.page(request)
 
     def _lost(self, connection: Connection) -> None:
         self._connections -= 1

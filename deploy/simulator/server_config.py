@@ -3,12 +3,11 @@
 import argparse
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
 
 from inferload.base.errors import UsageError
 
 from . import flags
-from .core.hardware import Build, Preset, find, kv_blocks, kv_bytes_per_token, step_cost, with_noise
+from .core.hardware import Build, Preset, find, kv_blocks, kv_bytes_per_token, step_cost
 from .core.paced import Pace, PacedCore, PacedScheduler
 from .core.pipeline import Core, Pipeline
 from .core.queues import SchedulerLimits
@@ -97,15 +96,12 @@ def build_of(arguments: argparse.Namespace) -> Build:
 
 
 def _pace(arguments: argparse.Namespace) -> Pace:
-    def option(name: str, default: Any) -> Any:
-        value = getattr(arguments, name)
-        return default if value is None else value
-
+    ttft_ms, itl_ms = (50.0 if arguments.ttft_ms is None else arguments.ttft_ms), arguments.itl_ms
     return Pace(
-        ttft_ns=round(option("ttft_ms", 50.0) * 1e6),
-        itl_ns=round(option("itl_ms", 10.0) * 1e6),
-        prefill_tok_per_s=option("prefill_tok_per_s", 0.0),
-        jitter=option("jitter", 0.0),
+        ttft_ns=round(ttft_ms * 1e6),
+        itl_ns=round((10.0 if itl_ms is None else itl_ms) * 1e6),
+        prefill_tok_per_s=arguments.prefill_tok_per_s or 0.0,
+        jitter=arguments.jitter or 0.0,
         seed=arguments.seed,
     )
 
@@ -195,7 +191,8 @@ def _check_budget(arguments: argparse.Namespace, budget: int, seqs: int, length:
 
 
 def _cost(arguments: argparse.Namespace, cost: StepCost, limits: SchedulerLimits) -> StepCost:
-    cost = with_noise(replace(cost, overlapped=limits.async_scheduling), arguments.step_noise)
+    noise = cost.noise if arguments.step_noise is None else arguments.step_noise
+    cost = replace(cost, overlapped=limits.async_scheduling, noise=noise)
     if arguments.max_cudagraph_capture_size is not None:
         cost = replace(cost, graphs=tuple(size for size in cost.graphs if size <= arguments.max_cudagraph_capture_size))
     return cost
@@ -209,6 +206,7 @@ def _front_end(arguments: argparse.Namespace, preset: Preset) -> FrontEnd:
 
 _MAX_MS, _MAX_TOKENS = 86_400_000, 1_000_000_000
 _RANGES: Mapping[str, tuple[int, float]] = {
+    **dict.fromkeys(("jitter", "spec_acceptance", "tool_call_share", "watermark"), (0, 1)),
     "port": (0, 65_535),
     "ttft_ms": (0, _MAX_MS),
     "itl_ms": (0, _MAX_MS),
@@ -239,18 +237,8 @@ def check_values(arguments: argparse.Namespace) -> None:
         _check_range(name, getattr(arguments, name), lower, upper)
     if arguments.max_model_len != -1:
         _check_range("max_model_len", arguments.max_model_len, 1, _MAX_TOKENS)
-    for name, text in (
-        ("jitter", "a share of the ITL"),
-        ("spec_acceptance", "a probability"),
-        ("watermark", "a share"),
-    ):
-        value = getattr(arguments, name)
-        if value is not None and not 0 <= value <= 1:
-            raise UsageError(f"--{name.replace('_', '-')} {value}: {text}, 0 to 1")
     if not 0 < arguments.gpu_memory_utilization <= 1:
         raise UsageError(f"--gpu-memory-utilization {arguments.gpu_memory_utilization}: above 0, at most 1")
-    if not 0 <= arguments.tool_call_share <= 1:
-        raise UsageError(f"--tool-call-share {arguments.tool_call_share}: a share of the answers, 0 to 1")
     if arguments.enable_auto_tool_choice and not arguments.tool_call_parser:
         raise UsageError("--enable-auto-tool-choice: needs --tool-call-parser, such as hermes")
     if arguments.tls_key is not None and arguments.tls_cert is None:

@@ -13,9 +13,16 @@ from prometheus_client.parser import text_string_to_metric_families
 CHAT, TEXT = "/v1/chat/completions", "/v1/completions"
 JSON = {"Content-Type": "application/json"}
 MODEL_LENGTH = 4096
+FLAGS = (
+    *("--max-model-len", str(MODEL_LENGTH), "--served-model-name", "tiny", "alias"),
+    *("--reasoning-parser", "qwen3", "--tool-call-parser", "hermes", "--enable-auto-tool-choice"),
+)
+# Drafts do not change the bodies.
+SPECULATION = ("--speculative-config", '{"method": "ngram", "num_speculative_tokens": 3, "prompt_lookup_max": 3}')
 HELLO = [{"role": "user", "content": "hello to you"}]
 SCHEMA = {"type": "object", "properties": {"n": {"enum": ["a", "b"]}}, "required": ["n"], "additionalProperties": False}
 TOOL = {"type": "function", "function": {"name": "pick", "parameters": SCHEMA}}
+CALL = {"id": "c", "type": "function", "function": {"name": "pick", "arguments": "{}"}}
 NAMED = {"type": "function", "function": {"name": "pick"}}
 STREAM = {"stream": True}
 USAGE = {"stream": True, "stream_options": {"include_usage": True}}
@@ -27,8 +34,16 @@ BLOCKS = "the dog and the cat had to wait for the train " * 40  # three blocks a
 _ACCEPTED: dict[str, tuple[Any, ...]] = {
     **{"temperature": ("0.5", 2, None), "top_p": (1,), "top_k": (-1, 0), "min_p": (0,), "repetition_penalty": (0.1,)},
     **{"presence_penalty": (-2,), "frequency_penalty": (2,), "seed": (1.0,), "max_tokens": ("4", 4.0), "n": (1,)},
-    **{"ignore_eos": (1,), "stream": ("off",), "priority": (3, -3), "stop": (None, []), "logprobs": (True,)},
-    **{"echo": (True,), "prompt_logprobs": (1,), "truncate_prompt_tokens": (2, -1, MODEL_LENGTH)},
+    **{"ignore_eos": (1,), "stream": ("off",), "priority": (3, -3), "logprobs": (True,), "echo": (True,)},
+    **{"stop": (None, [], ["zzz1", "zzz2", "zzz3", "zzz4"]), "prompt_logprobs": (1,), "bad_words": ([], ["zz"])},
+    **{"truncate_prompt_tokens": (2, -1, MODEL_LENGTH), "truncation_side": (None, "right"), "stream_interval": (3,)},
+    **{"response_format": (None, {"type": "text"}), "user": ("a",), "request_id": ("one",), "logit_bias": (None,)},
+    **{
+        "use_beam_search": (False, "no"),
+        "length_penalty": (2,),
+        "thinking_token_budget": (-1,),
+        "vllm_xargs": ({"a": 1},),
+    },
 }
 _REFUSED: dict[str, tuple[Any, ...]] = {
     **{
@@ -37,25 +52,20 @@ _REFUSED: dict[str, tuple[Any, ...]] = {
         "top_k": (-2, 1.5, "x"),
         "min_p": (-0.1, 1.1),
     },
-    **{"presence_penalty": (-2.1, 2.1), "frequency_penalty": (-2.1, 2.1), "repetition_penalty": (0, -1)},
+    **{"presence_penalty": (-2.1, 2.1), "frequency_penalty": (-2.1, 2.1), "repetition_penalty": (0, -1, float("inf"))},
+    **{"max_tokens": (0, -1, "x", 1.5, MODEL_LENGTH + 1), "min_tokens": (-1, 9, None), "n": (0, -1, "x")},
+    **{"seed": (2**63, 1.5, "x"), "priority": ("x", None, 1.5, 2**63), "prompt_logprobs": (-1, -2, 21, "x")},
+    **{"stop": ("", [""], ["x", ""], 5, [5], ["a"] * 5), "echo": ("x",), "stream": (2, "maybe")},
+    **{"ignore_eos": (None, 2, "perhaps"), "cache_salt": ("", 5, "a@b/c", "a" * 300), "stream_interval": (0, "x")},
+    **{"truncate_prompt_tokens": (0, -2, MODEL_LENGTH + 1, "x"), "truncation_side": ("middle",)},
     **{
-        "max_tokens": (0, -1, "x", 1.5, MODEL_LENGTH + 1),
-        "min_tokens": (-1, 9, None),
-        "n": (0, -1, "x"),
-        "seed": (2**63, 1.5, "x"),
-        "priority": ("x", None, 1.5, 2**63),
+        "response_format": ("text", {}, {"type": "x"}, {"type": "json_schema"}),
+        "structured_outputs": ({}, {"choice": []}),
     },
-    **{
-        "stop": ("", [""], ["x", ""], 5, [5]),
-        "prompt_logprobs": (-1, -2, 21, "x"),
-        "echo": ("x",),
-        "stream": (2, "maybe"),
-    },
-    **{
-        "ignore_eos": (None, 2, "perhaps"),
-        "cache_salt": ("", 5, "a@b/c", "a" * 300),
-        "truncate_prompt_tokens": (0, -2, MODEL_LENGTH + 1, "x"),
-    },
+    **{"bad_words": (None, "a", [""], [5]), "stop_token_ids": ("x", ["x"]), "allowed_token_ids": ("x",)},
+    **{"user": (5,), "request_id": (5, None), "skip_special_tokens": ("x", None), "add_special_tokens": ("x", None)},
+    **{"use_beam_search": ("x", None), "length_penalty": ("x", None), "thinking_token_budget": ("x",)},
+    **{"logit_bias": ([1],), "kv_transfer_params": ("x",), "vllm_xargs": ("x",)},
 }
 HELD = {"stop": "z" * 41, "max_tokens": 12}
 ACCEPTED: tuple[dict[str, Any], ...] = (
@@ -65,7 +75,7 @@ ACCEPTED: tuple[dict[str, Any], ...] = (
 )
 REFUSED: tuple[dict[str, Any], ...] = (
     *({name: value} for name, values in _REFUSED.items() for value in values),
-    {"prompt_logprobs": 1, "stream": True},
+    *({"prompt_logprobs": 1, "stream": True}, {"stream_options": {"include_usage": True}}),
 )
 
 
@@ -106,6 +116,9 @@ def answered() -> Iterator[ApiCase]:
     yield ApiCase("no model", CHAT, chat(model=None))
     yield ApiCase("empty model", CHAT, chat(model=""))
     yield ApiCase("text empty model", TEXT, text(model=""))
+    for role, content in (("assistant", None), ("function", None), ("user", "x"), ("assistant", "x")):
+        said = [{"role": role, "name": "f", "content": content, "tool_calls": [CALL]}]
+        yield ApiCase(f"a call of {role} {content}", CHAT, chat(messages=said))
     yield ApiCase("parts", CHAT, chat(messages=[{"role": "user", "content": [{"type": "text", "text": "a"}]}]))
     yield ApiCase("tools with tool_choice none", CHAT, chat(tools=[TOOL], tool_choice="none"))
     yield ApiCase("options without stream", TEXT, text(stream_options={}))
@@ -114,6 +127,8 @@ def answered() -> Iterator[ApiCase]:
             yield ApiCase(f"{path} {json.dumps(fields)}", path, make(**fields))
     for more in ({}, {"logprobs": 1}, USAGE):
         yield ApiCase(f"echo of no tokens {json.dumps(more)}", TEXT, text(echo=True, max_tokens=0, **more))
+    for most in (1, 2):  # a repeated id is answered again
+        yield ApiCase(f"id {most}", CHAT, chat(), headers=JSON | {"X-Request-Id": "same"})
     for most in (-1, 100):
         yield ApiCase(f"truncated to {most}", TEXT, text(prompt=LONG, truncate_prompt_tokens=most))
     yield ApiCase("top_logprobs", CHAT, chat(logprobs=True, top_logprobs=2))
@@ -138,15 +153,9 @@ def refused() -> Iterator[ApiCase]:
             yield ApiCase(f"{path} {json.dumps(fields)}", path, make(**fields))
     for more in ({"top_logprobs": 2}, {"logprobs": True, "top_logprobs": 21}, {"echo": True, "max_tokens": 0}):
         yield ApiCase(f"chat: {json.dumps(more)}", CHAT, chat(**more))
-    for value in (21, -1, "x"):
-        yield ApiCase(f"text: logprobs {value}", TEXT, text(logprobs=value))
-    for name, more in {
-        "no prompt": {"prompt": None},
-        "empty": {"prompt": ""},
-        "number": {"prompt": 5},
-        "too long": {"prompt": LONG},
-    }.items():
-        yield ApiCase(f"text: {name}", TEXT, text(**more))
+    texts = ({"logprobs": 21}, {"logprobs": -1}, {"logprobs": "x"}, {"n": None}, {"suffix": ""}, {"suffix": "x"})
+    for more in (*texts, {"prompt": None}, {"prompt": ""}, {"prompt": 5}, {"prompt": LONG}):
+        yield ApiCase(f"text: {json.dumps(more)[:40]}", TEXT, text(**more))
     for name, raw in {"cut": b"{", "comma": b'{"model": "tiny", }', "": b"", "list": b"[1]", "null": b"null"}.items():
         yield ApiCase(f"no JSON: {name}", CHAT, raw)
     yield ApiCase("no UTF-8", CHAT, b'\xff\xfe{"a"')
@@ -161,33 +170,41 @@ def refused() -> Iterator[ApiCase]:
 
 
 def _bad_chats() -> Iterator[ApiCase]:
-    message = {"role": "user", "content": "x"}
-    bad: dict[str, dict[str, Any]] = {
-        "unknown model": {"model": "no"},
-        "number as model": {"model": 5},
-        "no messages": {"messages": None},
-        "empty": {"messages": []},
-        "text as messages": {"messages": "x"},
-        "no role": {"messages": [{"content": "x"}]},
-        "number as content": {"messages": [{"role": "user", "content": 5}]},
-        "too long": {"messages": [{"role": "user", "content": LONG}]},
-        "max_completion_tokens too high": {"max_completion_tokens": MODEL_LENGTH + 1},
-        "stream_options without stream": {"stream_options": {"include_usage": True}},
-        "text as stream_options": {"stream": True, "stream_options": "x"},
-        "tool_choice without tools": {"tool_choice": "auto"},
-        "tool_choice required without tools": {"tool_choice": "required"},
-        "unknown tool": {"tools": [TOOL], "tool_choice": {"type": "function", "function": {"name": "no"}}},
-        "unknown tool_choice": {"tools": [TOOL], "tool_choice": "bogus"},
-        "an empty list of tools": {"tools": [], "tool_choice": "auto"},
-        "text as tools": {"tools": "x"},
-        "text as chat_template_kwargs": {"chat_template_kwargs": "x"},
-        "unknown content part": {"messages": [{"role": "user", "content": [{"type": "weird", "text": "a"}]}]},
-        "image": {
-            "messages": [message, {"role": "user", "content": [{"type": "image_url", "image_url": {"url": "data:,"}}]}]
-        },
-    }
-    for name, more in bad.items():
-        yield ApiCase(f"chat: {name}", CHAT, chat(**more))
+    said: tuple[Any, ...] = (
+        *(
+            {"content": "x"},
+            {"role": "user", "content": 5},
+            {"role": "user", "content": None},
+            {"role": "user", "content": LONG},
+        ),
+        *({"role": "user", "content": [part]} for part in ("a", {"text": "a"}, {"type": "weird", "text": "a"})),
+        {"role": "user", "content": [{"type": "image_url", "image_url": {"url": "data:,"}}]},
+        *(
+            {"role": "assistant", "tool_calls": calls}
+            for calls in ("x", [5], [CALL | {"id": 5}], [CALL | {"type": "x"}], [{"id": "c"}])
+        ),
+    )
+    bad: tuple[dict[str, Any], ...] = (
+        *({"model": "no"}, {"model": 5}, {"max_completion_tokens": MODEL_LENGTH + 1}, {"chat_template_kwargs": "x"}),
+        *(
+            {"messages": messages}
+            for messages in (None, [], "x", [5], *([{"role": "user", "content": "x"}, each] for each in said))
+        ),
+        {"stream": True, "stream_options": "x"},
+        *({"tool_choice": "auto"}, {"tool_choice": "required"}, {"tools": [], "tool_choice": "auto"}, {"tools": "x"}),
+        {"tools": [TOOL], "tool_choice": {"type": "function", "function": {"name": "no"}}},
+        *({"tools": [TOOL], "tool_choice": "bogus"}, {"tools": [{**TOOL, "type": "x"}], "tool_choice": "none"}),
+        *(
+            {"echo": None},
+            {"include_reasoning": "x"},
+            {"documents": "x"},
+            {"reasoning_effort": "x"},
+            {"chat_template": "x"},
+        ),
+        *({"continue_final_message": True}, {"parallel_tool_calls": "x"}),
+    )
+    for more in bad:
+        yield ApiCase(f"chat: {json.dumps(more)[:80]}", CHAT, chat(**more))
 
 
 _COUNTERS = {
@@ -232,7 +249,7 @@ def counted(port: int, case: ApiCase) -> dict[str, Any]:
 
 
 def outline(port: int, case: ApiCase) -> dict[str, Any]:
-    """Send a request; return status, content type, keys of the body or its events, type, param and code of an error, and usage."""
+    """Send a request; return status, content type, finish reasons, keys of the body or of its events, error, and usage."""
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
     body = case.body if case.body is None or isinstance(case.body, bytes) else json.dumps(case.body)
     connection.request(case.method, case.path, body, dict(case.headers))
@@ -240,6 +257,7 @@ def outline(port: int, case: ApiCase) -> dict[str, Any]:
     text = reply.read().decode()
     connection.close()
     outline: dict[str, Any] = {"status": reply.status, "type": reply.getheader("content-type"), "usage": None}
+    outline["finish"] = re.findall(r'"finish_reason": ?"(\w+)"', text)
     if "event-stream" in str(outline["type"]):
         usages = [json.loads(line[6:]).get("usage") for line in text.split("\n") if line.startswith("data: {")]
         return outline | {"events": _events(text), "usage": usages[-1]}

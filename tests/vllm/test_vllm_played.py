@@ -22,7 +22,7 @@ TIGHT = SchedulerLimits(max_num_seqs=4, blocks=24, block_size=16, max_model_len=
 RATE = 0.6
 
 
-def case(seed: int, asynchronous: bool, drafts: int) -> dict[str, Any]:
+def case(seed: int, asynchronous: bool, drafts: int, plain: bool) -> dict[str, Any]:
     """Return requests with common prefixes that exceed a small cache and end by length or stop token."""
     dice = Random(seed)
     fronts = [[dice.randrange(9000) for _ in range(150)] for _ in range(3)]
@@ -36,11 +36,9 @@ def case(seed: int, asynchronous: bool, drafts: int) -> dict[str, Any]:
             answer[dice.randrange(limit)] = END
             answer = answer[: answer.index(END) + 1]
         requests.append({"prompt": prompt, "answer": answer, "max_tokens": limit})
-    bounds = replace(
-        TIGHT,
-        async_scheduling=asynchronous,
-        speculative_tokens=drafts,
-    )
+    bounds = replace(TIGHT, async_scheduling=asynchronous, speculative_tokens=drafts)
+    if plain:
+        bounds = replace(bounds, caching=False, chunked_prefill=False, max_num_batched_tokens=bounds.max_model_len)
     return {
         **{"seed": seed, "rate": RATE, "asynchronous": asynchronous, "drafts": drafts},
         **{"limits": asdict(bounds), "requests": requests},
@@ -77,7 +75,8 @@ def counts_of(this: dict[str, Any]) -> dict[str, Any]:
 
 
 def test_steps_hits_and_preemptions_are_equal(tmp_path: Path) -> None:
-    kinds = [(asynchronous, drafts) for asynchronous in (False, True) for drafts in (0, 2, 3)]
+    kinds = [(asynchronous, drafts, False) for asynchronous in (False, True) for drafts in (0, 2, 3)]
+    kinds += [(False, 0, True), (True, 0, True)]  # without prefix caching and chunked prefill
     cases = [case(seed, *kind) for seed in range(4) for kind in kinds]
     python = str(paths.vllm_venv() / "bin" / "python")
     building = [python, str(tiny_model.__file__), "--into", str(tmp_path), "--name", "tiny"]

@@ -9,24 +9,19 @@ import disturbances
 import gateways
 import locust_process
 import pytest
+import vllm_servers
 from disturbances import Disturbance
 from e2e_runs import Sandbox, wait_until
 from gateways import Started
-from inferload.deploy.launcher import launch
 from inferload.deploy.launcher.server_state import LocalServer
-from inferload.deploy.servers import local
-from inferload.deploy.servers.engines import ServerSpec
-from ports import unused_port
-from test_vllm_server import metrics
 
 from inferload.figures.server_figures import FINISHED, GENERATION_TOKENS, PROMPT_TOKENS
 from inferload.servers.bottleneck.peers import silence_s
 from inferload.servers.scrapes_file import read_scrapes
 from inferload.servers.series import by_target
 
-pytestmark = [pytest.mark.vllm, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.vllm, pytest.mark.soak, pytest.mark.timeout(600)]
 
-READY_S = 400.0  # two that start at the same time on two cores
 # Figures of a server in the summary, with the counters of its page.
 COUNTED = {
     FINISHED.key: "vllm:request_success_total",
@@ -60,27 +55,13 @@ phases: {measure_s: 300, drain_s: 60}
 
 @pytest.fixture(scope="module")
 def servers() -> Iterator[list[LocalServer]]:
-    """Two vLLM, which start at the same time."""
-    cores = tuple(launch.available_cores())
-    started: list[LocalServer] = []
-    try:
-        for _ in range(2):
-            started.append(local.start(ServerSpec(engine="vllm-cpu", port=unused_port(), cores=cores)))
-        for server in started:
-            launch.wait(server, READY_S)
+    with vllm_servers.serving(count=2) as started:
         yield started
-    finally:
-        for server in started:
-            launch.stop(server)
 
 
 def counters(server: LocalServer) -> dict[str, int]:
     """Return the counters of a server's page by key of the figure."""
-    lines = [line for line in metrics(server).splitlines() if not line.startswith("#")]
-    return {
-        key: round(sum(float(line.split()[-1]) for line in lines if line.startswith(name + "{")))
-        for key, name in COUNTED.items()
-    }
+    return {key: round(vllm_servers.value(server, f"{name}{{")) for key, name in COUNTED.items()}
 
 
 def words_of(folder: Path, text: str, servers: list[LocalServer]) -> list[str]:
@@ -98,7 +79,7 @@ def test_counts_of_each_server_and_of_both_are_their_own(
     with router(tmp_path / "router", [server.port for server in servers]) as gateway:
         words = words_of(tmp_path, COUNTS, servers)
         process = locust_process.start(
-            *("--headless", "--host", gateway.url, "--run-dir", str(run_dir), *words), cwd=tmp_path
+            "--headless", "--host", gateway.url, "--run-dir", str(run_dir), *words, cwd=tmp_path
         )
         try:
             assert process.exit_code(150) == 0, process.text
@@ -127,11 +108,9 @@ def test_counts_of_each_server_and_of_both_are_their_own(
     ):
         assert sum(entry[key] for entry in entries.values()) == everything[total]
     assert everything["ok"] == everything["sent"] == 2 * 3 * 7
-    checks = {
-        check["check"]: check["outcome"] for check in json.loads((run_dir / "reconcile.json").read_text())["checks"]
-    }
-    of_all = {f"{name} of all servers": "adds up" for name in ("requests", "prompt tokens", "output tokens")}
-    assert of_all.items() <= checks.items()
+    checks = vllm_servers.reconciled(run_dir)
+    of_all = [checks[f"{name} of all servers"] for name in ("requests", "prompt tokens", "output tokens")]
+    assert [check["outcome"] for check in of_all] == ["adds up"] * 3, checks
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,6 @@
 """Runs against vLLM on the CPU: records, timeline and server agree."""
 
 import csv
-import http.client
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -10,10 +9,10 @@ from typing import Any
 import locust_process
 import numpy as np
 import pytest
+import vllm_servers
 from inferload.analysis.data import frames
 from inferload.analysis.data.breakdown import PARTS, bands
 from inferload.analysis.report.reconcile import reconcile
-from inferload.deploy.launcher import launch
 from inferload.deploy.launcher.server_state import LocalServer
 
 from inferload.results.open_run import OpenRun
@@ -22,48 +21,22 @@ from inferload.servers.series import ServerSeries, by_target
 
 pytestmark = pytest.mark.vllm
 
-SCENARIO = """
-schema: 1
-name: truth
-workload:
-  kind: chat
-  turns: 3
-  think_time_s: 0.1
-  prompt_tokens: {dist: uniform, min: 100, max: 300}
-  output_tokens: {dist: uniform, min: 24, max: 64}
-arrivals: {kind: closed, users: 6, spawn_per_s: 6}
-phases: {warmup_s: 2, measure_s: 20, drain_s: 60}
-request: {continuous_usage: true}
-server: {interval_s: 0.25}
-"""
+TRUTH = {
+    **{"workload__turns": 3, "workload__think_time_s": 0.1},
+    **{"workload__prompt_tokens": {"dist": "uniform", "min": 100, "max": 300}},
+    **{"workload__output_tokens": {"dist": "uniform", "min": 24, "max": 64}},
+    **{"arrivals": {"kind": "closed", "users": 6, "spawn_per_s": 6}},
+    **{"phases": {"warmup_s": 2, "measure_s": 20, "drain_s": 60}},
+    **{"request": {"continuous_usage": True}, "server": {"interval_s": 0.25}},
+}
 
 
 @pytest.fixture(scope="module")
-def scenario(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("scenario") / "truth.yaml"
-    path.write_text(SCENARIO)
-    return path
-
-
-@pytest.fixture(scope="module")
-def run_on(vllm_server: LocalServer, scenario: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
+def run_on(vllm_server: LocalServer, tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
     """A function that runs the scenario with two workers and returns the run directory."""
 
     def run(*options: str) -> Path:
-        folder = tmp_path_factory.mktemp("runs")
-        client_cores, _ = launch.split_cores(launch.available_cores())
-        with launch.on_cores(client_cores):
-            process = locust_process.start(
-                *("--headless", "--processes", "2", "--scenario", str(scenario), "--host", vllm_server.url),
-                *("--run-dir", str(folder / "run"), "--on-invalid", "warn", "--only-summary", *options),
-                cwd=folder,
-            )
-        try:
-            code = process.exit_code(120)
-        finally:
-            process.kill()
-        assert code == 0, process.text
-        return folder / "run"
+        return vllm_servers.run(vllm_server, tmp_path_factory.mktemp("runs"), "--processes", "2", *options, **TRUTH)
 
     return run
 
@@ -123,17 +96,12 @@ def test_the_counts_of_the_timeline_are_those_of_the_server(
 ) -> None:
     with (run_dir / "timeline.csv").open(newline="") as file:
         rows = list(csv.DictReader(file))
-    connection = http.client.HTTPConnection(vllm_server.host, vllm_server.port, timeout=30)
-    connection.request("GET", "/metrics")
-    page = connection.getresponse().read().decode()
-    connection.close()
     for name in ("generation_tokens", "prompt_tokens"):
         metric = f"vllm:{name}_total"
-        now = sum(float(line.rpartition(" ")[2]) for line in page.split("\n") if line.startswith(f"{metric}{{"))
         scraped, grown = server.summed(metric), server.grown(metric)
         assert scraped is not None
         assert grown is not None
-        assert scraped[-1] == now
+        assert scraped[-1] == vllm_servers.value(vllm_server, f"{metric}{{")
         known = [row for row in rows if row[name]]  # without the last second, in which the scrapes end
         bounds_ns = [float(known[0]["wall_s"]) * 1e9, (float(known[-1]["wall_s"]) + 1) * 1e9]
         first, last = (int(at) - 1 for at in np.searchsorted(server.wall_ns, bounds_ns, side="right"))

@@ -15,7 +15,7 @@ from ports import unused_port
 
 START = ROOT / "deploy" / "start.sh"
 
-pytestmark = [pytest.mark.vllm, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.vllm, pytest.mark.soak, pytest.mark.timeout(900)]
 
 
 def alive(process: psutil.Process) -> bool:

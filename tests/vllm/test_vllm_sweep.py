@@ -8,7 +8,7 @@ import pytest
 
 from inferload import cli
 
-pytestmark = [pytest.mark.vllm, pytest.mark.timeout(1800)]
+pytestmark = [pytest.mark.vllm, pytest.mark.soak, pytest.mark.timeout(1800)]
 
 SCENARIO = """\
 schema: 1

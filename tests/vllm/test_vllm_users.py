@@ -30,10 +30,10 @@ class Support(InferenceUser):
 """
 
 
-@pytest.mark.parametrize("mode", ["local", "processes", "by_hand"])
-@pytest.mark.parametrize(
-    "case", [(SUPPORT, ("-u", "4", "-r", "4", "-t", "5s"), 0), (WHOLE, (), 1)], ids=["ask", "whole"]
-)
+ASK, ALL = (SUPPORT, ("-u", "4", "-r", "4", "-t", "5s"), 0), (WHOLE, (), 1)
+
+
+@pytest.mark.parametrize(("case", "mode"), [(ASK, "local"), (ASK, "by_hand"), (ALL, "processes")])
 def test_turns_of_tasks_have_the_token_counts_of_the_server(
     vllm_server: LocalServer, tmp_path: Path, case: tuple[str, tuple[str, ...], int], mode: str
 ) -> None:

@@ -46,7 +46,7 @@ class CompletionEvents:
         delta, close = (f'"delta":{{"{key}":"', '"}') if self._completion.chat else ('"text":"', '"')
         head = f'{self._start}{{"index":0,{delta}'.encode()
         tail = f'{close},"logprobs":null,"finish_reason":null{self._ids((), False)}}}]}}\n\n'.encode()
-        if self._completion.continuous_usage:
+        if self._completion.params.continuous_usage:
             return head, tail
         size = b"%x\r\n" % (len(head) + len(SPACED[0]) + len(tail))
         return size + head, tail + b"\r\n"
@@ -60,11 +60,15 @@ class CompletionEvents:
         return f',"stop_reason":null,"prompt_token_ids":{prompt},"token_ids":{ids}'
 
     def _ids_of(self, tokens: Sequence[str]) -> str:
-        return _compact(token_ids(tokens)) if self._completion.token_ids and tokens else "null"
+        return _compact(token_ids(tokens)) if self._completion.params.token_ids and tokens else "null"
 
     def plain_until(self, index: int) -> int:
         """First token from `index` on whose event is not plain: the end of the reasoning, which has no event."""
-        if not self._completion.plain or self._completion.continuous_usage or (self._think and index == self._think):
+        if (
+            not self._completion.plain
+            or self._completion.params.continuous_usage
+            or (self._think and index == self._think)
+        ):
             return index
         return self._think if index < self._think else self._completion.output_tokens
 
@@ -100,7 +104,7 @@ class CompletionEvents:
     def token(self, first: int, count: int) -> bytes:
         """Event of tokens [first, first + count), excluding the last of the answer; may be empty."""
         if count == 1 and first and self._completion.plain:
-            return self._running_token(first) if self._completion.continuous_usage else self.plain_token(first)
+            return self._running_token(first) if self._completion.params.continuous_usage else self.plain_token(first)
         return self._event(first, count, None)
 
     def last_token(self, first: int, count: int) -> bytes:
@@ -110,7 +114,7 @@ class CompletionEvents:
     def closing(self, cached_tokens: int, timings: Timings) -> bytes:
         """Usage chunk if requested, [DONE], and the end of the body."""
         pieces = b""
-        if self._completion.include_usage:
+        if self._completion.params.include_usage:
             more: dict[str, Any] = {"usage": usage_of(self._completion, self._options, cached_tokens)}
             more["system_fingerprint"] = FINGERPRINT
             if self._options.per_request_metrics:
@@ -132,17 +136,17 @@ class CompletionEvents:
             "metrics": timings if self._options.per_request_metrics else None,
         }
         if completion.chat:
-            document["prompt_token_ids"] = token_ids(completion.tokens) if completion.token_ids else None
+            document["prompt_token_ids"] = token_ids(completion.tokens) if completion.params.token_ids else None
         return document
 
     def _choice(self) -> dict[str, Any]:
         completion, script, count = self._completion, self._completion.script, self._completion.output_tokens
         choice: dict[str, Any] = {"index": 0, "logprobs": None, "finish_reason": completion.finish_reason}
         choice["stop_reason"] = None
-        choice["token_ids"] = token_ids(script.tokens(0, count)) if completion.token_ids else None
+        choice["token_ids"] = token_ids(script.tokens(0, count)) if completion.params.token_ids else None
         if completion.chat:
             return {**choice, "message": _message(completion)}
-        choice["prompt_token_ids"] = token_ids(completion.tokens) if completion.token_ids else None
+        choice["prompt_token_ids"] = token_ids(completion.tokens) if completion.params.token_ids else None
         return {**choice, "text": script.text(CONTENT, count)}
 
     def _event(self, first: int, count: int, reason: str | None) -> bytes:
@@ -153,12 +157,16 @@ class CompletionEvents:
         if not delta and completion.held and not self._options.reasoning_tokens:  # a parser has no event for it
             delta = '"delta":{"content":""}'
         if not delta:
-            if reason is None and not completion.token_ids:
+            if reason is None and not completion.params.token_ids:
                 return b""
             delta = '"delta":{}'
         finish_reason = "null" if reason is None else f'"{reason}"'
         stop = ',"stop_reason":null' if reason is not None and completion.chat else ""
-        mark = f',"system_fingerprint":"{FINGERPRINT}"' if reason is not None and not completion.include_usage else ""
+        mark = (
+            f',"system_fingerprint":"{FINGERPRINT}"'
+            if reason is not None and not completion.params.include_usage
+            else ""
+        )
         choice = (
             f'{{"index":0,{delta},"logprobs":null,"finish_reason":{finish_reason}{stop}{self._ids(pieces, not first)}}}'
         )
@@ -172,7 +180,7 @@ class CompletionEvents:
         return (TokenPiece(CONTENT, now[max(0, len(before) - held) : end], ""),)
 
     def _usage_part(self, completion_tokens: int) -> str:
-        if not self._completion.continuous_usage:
+        if not self._completion.params.continuous_usage:
             return ""
         prompt = len(self._completion.tokens)
         counts = f'"prompt_tokens":{prompt},"total_tokens":{prompt + completion_tokens}'
@@ -192,7 +200,7 @@ def _message(completion: CompletionRequest) -> dict[str, Any]:
     script, count = completion.script, completion.output_tokens
     calls = script.calls_begun(count)
     content: str | None = script.text(CONTENT, count)
-    if not content and (script.think or (calls and not completion.forced_tool)):
+    if not content and (script.think or (calls and completion.params.tools.choice not in ("named", "required"))):
         content = None
     message: dict[str, Any] = {
         "role": "assistant",

@@ -6,11 +6,11 @@ magnitude and shape of a curve; a study that needs more has to fit its own const
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from inferload.base.errors import UsageError
 
-from .step_time import FrontEnd, Pass, StepCost, eager, graph_sizes
+from .step_time import FrontEnd, Pass, StepCost, graph_sizes
 
 GIB = 1 << 30
 
@@ -127,6 +127,7 @@ _QUANTIZED: Mapping[str, tuple[float, bool]] = {
 }
 _DTYPE_BYTES: Mapping[str, float] = {"auto": 2, "half": 2, "float16": 2, "bfloat16": 2, "float": 4, "float32": 4}
 _DECODE_SHARE = 0.5  # of a decode step's arithmetic; the rest overlaps with reading the weights; assumed
+_EAGER_HOST = 4  # times the host time without CUDA graphs, for kernel launches; assumed
 _ALL_REDUCE_S = 12e-6  # latency of each of two per layer; assumed
 
 
@@ -217,18 +218,13 @@ def step_cost(preset: Preset, build: Build, max_num_seqs: int, query_tokens: int
     fixed_s += 2 * model.layers * _ALL_REDUCE_S if share > 1 else 0.0
     token_s = 2 * model.parameters / flop_per_s / (2 if computes_fp8 else 1)
     context_s = kv_bytes_per_token(preset, build) / bandwidth
-    cost = StepCost(
+    eager = build.enforce_eager and preset.graphs
+    return StepCost(
         decode=Pass(fixed_s, _DECODE_SHARE * token_s + preset.per_sequence_s, context_s),
         mixed=Pass(fixed_s, token_s, context_s),
         attention_s=4 * model.layers * model.heads * model.head_dim / flop_per_s,
-        host_s=preset.host_s,
+        host_s=preset.host_s * (_EAGER_HOST if eager else 1),
         noise=preset.noise,
-        graphs=graph_sizes(max_num_seqs, query_tokens) if preset.graphs else (),
+        graphs=graph_sizes(max_num_seqs, query_tokens) if preset.graphs and not eager else (),
         overlapped=preset.async_scheduling,
     )
-    return eager(cost) if build.enforce_eager and preset.graphs else cost
-
-
-def with_noise(cost: StepCost, noise: float | None) -> StepCost:
-    """Replace the noise of the constants, unless it is None."""
-    return cost if noise is None else replace(cost, noise=noise)

@@ -97,7 +97,7 @@ class PacedCore(Core):
 
     def submit(self, request: Request, now_ns: int) -> None:
         """Add a request."""
-        request.queued_ns = now_ns
+        request.queue(now_ns)
         self.scheduler.submit(request)
         self.wake(now_ns)
 

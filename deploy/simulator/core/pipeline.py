@@ -98,7 +98,7 @@ class Pipeline(Core):
     def _plan(self, now_ns: int) -> None:
         for request in self._arrived:
             if not request.over:
-                request.queued_ns = now_ns
+                request.queue(now_ns)
                 self.scheduler.submit(request)
         self._arrived.clear()
         while len(self._in_progress) < self._depth:

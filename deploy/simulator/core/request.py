@@ -24,7 +24,7 @@ class Request:
     emitted: int = 0  # output tokens, including those of steps in progress
     computed: int = 0  # tokens in the KV cache, while the prompt is computed
     target: int = 0  # tokens to compute before the next output; 0: decoding
-    queued_ns: int = 0  # when it entered the queue of the scheduler
+    queued_ns: int = -1  # when it entered the queue of the scheduler, or arrived at a paused engine; -1: not yet
     admitted_ns: int = -1  # first admission; -1: not admitted yet
     running: bool = False
     over: bool = False
@@ -46,6 +46,11 @@ class Request:
 
     def __post_init__(self) -> None:
         self.prompt = self.prompt or len(self.tokens)
+
+    def queue(self, now_ns: int) -> None:
+        """Set the time of its entry, unless it is known."""
+        if self.queued_ns < 0:
+            self.queued_ns = now_ns
 
     @property
     def length(self) -> int:

@@ -11,7 +11,7 @@ it is late, the deltas of a request merge into one event.
 
 from bisect import bisect_left
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from math import exp
 from random import Random
 
@@ -96,8 +96,3 @@ class StepClock:
         if cost.noise:
             seconds *= exp(cost.noise * self._random.gauss(0.0, 1.0) - cost.noise * cost.noise / 2)
         return max(1, round(seconds * NS_PER_S))
-
-
-def eager(cost: StepCost) -> StepCost:
-    """Constants without CUDA graphs: no padding, and four times the host time for kernel launches (assumed)."""
-    return replace(cost, graphs=(), host_s=4 * cost.host_s)

@@ -7,6 +7,7 @@ further tokens of a request join the pending event, as vLLM merges deltas.
 
 import heapq
 import itertools
+import json
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -21,7 +22,7 @@ from ..core.step_time import NS_PER_S, FrontEnd
 from ..metrics.engine_metrics import Gauges, Metrics
 from ..metrics.lateness import Lateness
 from ..protocol.errors import error_document
-from ..protocol.http import json_reply, reply_bytes
+from ..protocol.http import LAST_CHUNK, chunk, json_reply, reply_bytes
 from .stream import Stream
 
 NEVER_NS = 1 << 62
@@ -59,6 +60,8 @@ class Engine:
         self._batches: deque[_OutputBatch] = deque()
         self._front_free_ns = 0
         self._step_end_ns = -1  # of the last step; -1: none
+        self.paused = False
+        self._held: list[Request] = []  # that arrived while paused
 
     def gauges(self) -> Gauges:
         """State of the scheduler after planning the overdue step."""
@@ -96,16 +99,27 @@ class Engine:
         # A requested length is known in advance, the end of the text only when it is sampled.
         request.ends_itself = completion.ends_itself and completion.output_tokens < completion.output_limit
         stream.arrived_ns = now_ns
+        stream.interval = max(self._interval, completion.params.interval)
         self.started += 1
         self._streams[request] = stream
         self._unanswered_tokens += request.prompt
         ready_ns = now_ns + self._front_end.before_ns(request.prompt)
 
         def enter() -> None:
-            if not stream.over:
+            if self.paused:
+                request.queued_ns = ready_ns
+                self._held.append(request)
+            elif not stream.over:
                 self.core.submit(request, ready_ns)
 
         self.call_at(ready_ns, enter)
+
+    def pause(self, paused: bool) -> None:
+        """Hold new requests, in no gauge as in vLLM, or let them in. Requests in progress continue."""
+        self.paused, held, self._held = paused, self._held, []
+        for request in held:
+            if request in self._streams:
+                self.core.submit(request, clock_ns())
 
     def abort(self, stream: Stream) -> None:
         """Drop a completion whose client disconnected. As in vLLM 0.32 it is in no metric of finished requests."""
@@ -176,7 +190,9 @@ class Engine:
                 stream.first_ns = end_ns
                 self._unanswered_tokens -= request.prompt
                 cached = request.cached_tokens or 0
-                self.metrics.first_token((end_ns - stream.arrived_ns) / 1e9, request.prompt, cached)
+                self.metrics.ttft.observe((end_ns - stream.arrived_ns) / 1e9)
+                self.metrics.prompt_tokens += request.prompt  # at the first output token, as in vLLM
+                self.metrics.prompt_tokens_cached += cached
                 computed += request.prompt - cached
         outputs = self._queue_outputs(step, end_ns)
         self.metrics.generation_tokens += outputs
@@ -243,7 +259,7 @@ class Engine:
             if stream.held == count:  # the first held tokens
                 self.call_at(stream.hold_ns, lambda: self._release(stream))
             return
-        if stream.index > 0 and stream.held < self._interval and not last:
+        if stream.index > 0 and stream.held < stream.interval and not last:
             return
         data = self._data(stream, stream.index, stream.held, last)
         if data is None:
@@ -255,10 +271,10 @@ class Engine:
             self.lateness.book(clock_ns() - due_ns, taken)
         stream.written += 1
         if last and self._forget(stream):
-            self.metrics.request_done(stream.finished())
+            stream.count(self.metrics)
             self.finished += 1
             stream.peer.answered(close=not stream.keep_alive)
-        elif self._interval == 1:
+        elif stream.interval == 1:
             stream.allow_plain()
 
     def _release(self, stream: Stream) -> None:
@@ -278,7 +294,11 @@ class Engine:
             return None
         if (stall := faults.get("stall")) and written + 1 == stall["after_events"]:
             stream.hold_ns = clock_ns() + stall["ms"] * 1_000_000
-        if (garbage := faults.get("garbage")) and written == garbage["after_events"] and stream.completion.stream:
+        if (
+            (garbage := faults.get("garbage"))
+            and written == garbage["after_events"]
+            and stream.completion.params.stream
+        ):
             return Random(written).randbytes(_GARBAGE_BYTES)
         return stream.piece(first, count, last)
 
@@ -287,8 +307,8 @@ class Engine:
         self._forget(stream)
         self.metrics.finished["error"] += 1
         document = error_document(message, status, "InternalServerError")
-        if stream.completion.stream:
-            stream.peer.write(stream.error_end(document))
+        if stream.completion.params.stream:
+            stream.peer.write(chunk(f"data: {json.dumps(document)}\n\ndata: [DONE]\n\n".encode()) + LAST_CHUNK)
         else:
             stream.peer.write(reply_bytes(json_reply(document, status), stream.keep_alive))
         stream.peer.answered(close=not stream.keep_alive)

@@ -1,16 +1,15 @@
 """Answer in progress: due times and bytes of its events."""
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Protocol
 
 from ..answers.completion_events import CompletionEvents
 from ..answers.usage import Timings
 from ..core.request import Request
-from ..metrics.engine_metrics import FinishedRequest
+from ..metrics.engine_metrics import Metrics
 from ..protocol.completion_request import CompletionRequest
-from ..protocol.http import LAST_CHUNK, chunk, json_reply, reply_bytes
+from ..protocol.http import json_reply, reply_bytes
 from .chaos import Faults
 
 
@@ -40,8 +39,8 @@ class Stream:
     arrived_ns: int = 0
     first_ns: int = 0
     last_ns: int = 0  # end of the step of its last output
-    last_index: int = 0  # index of the last output token
     over: bool = False
+    interval: int = 1  # least tokens of an event after the first
     index: int = 0  # tokens written
     written: int = 0  # events written
     plain_left: int = 0  # next events that `write_plain` may write
@@ -51,13 +50,11 @@ class Stream:
     pooled: bool = False  # a text that is only read: its one output is no token, and is not written
     others: "Sequence[Stream]" = ()  # of the same request
 
-    def __post_init__(self) -> None:
-        self.last_index = self.request.output_tokens - 1
-
     def allow_plain(self) -> None:
         """Allow `write_plain` for the next events as long as they are plain."""
-        if self.completion.stream and self.faults is None:
-            self.plain_left = max(0, min(self.events.plain_until(self.index), self.last_index) - self.index)
+        if self.completion.params.stream and self.faults is None:
+            last = self.request.output_tokens - 1
+            self.plain_left = max(0, min(self.events.plain_until(self.index), last) - self.index)
 
     def write_plain(self) -> bool:
         """Write the next event, of one token. Return False if the kernel did not take all of its bytes."""
@@ -81,32 +78,25 @@ class Stream:
             "tokens_per_second": tokens / inference_ms * 1000 if inference_ms > 0 else None,
         }
 
-    def finished(self) -> FinishedRequest:
-        """Values of a complete answer for the metrics."""
+    def count(self, metrics: Metrics) -> None:
+        """Count a complete answer. Aborted ones are not counted, as in vLLM 0.32."""
         admitted_ns = self.request.admitted_ns
-        return FinishedRequest(
-            queue_s=(admitted_ns - self.request.queued_ns) / 1e9,
-            prefill_s=(self.first_ns - admitted_ns) / 1e9,
-            decode_s=(self.last_ns - self.first_ns) / 1e9,
-            e2e_s=(self.last_ns - self.arrived_ns) / 1e9,
-            reason="stop" if self.completion.ends_itself else "length",
-        )
+        metrics.finished["stop" if self.completion.ends_itself else "length"] += 1
+        metrics.queue.observe((admitted_ns - self.request.queued_ns) / 1e9)
+        metrics.prefill.observe((self.first_ns - admitted_ns) / 1e9)
+        metrics.decode.observe((self.last_ns - self.first_ns) / 1e9)
+        metrics.e2e.observe((self.last_ns - self.arrived_ns) / 1e9)
 
     def piece(self, first: int, count: int, last: bool) -> bytes:
         """Bytes of tokens [first, first + count); empty before the end if the answer is not streamed."""
         if self.pooled:
             return b""
-        if not self.completion.stream:
-            return reply_bytes(json_reply(self._document()), self.keep_alive) if last else b""
+        cached = self.request.cached_tokens or 0
+        if not self.completion.params.stream:
+            if not last:
+                return b""
+            return reply_bytes(json_reply(self.events.document(cached, self.timings())), self.keep_alive)
         data = self.events.role() if first == 0 else b""
         if not last:
             return data + self.events.token(first, count)
-        closing = self.events.closing(self.request.cached_tokens or 0, self.timings())
-        return data + self.events.last_token(first, count) + closing
-
-    def _document(self) -> dict[str, Any]:
-        return self.events.document(self.request.cached_tokens or 0, self.timings())
-
-    def error_end(self, document: Any) -> bytes:
-        """Error event and end of the body."""
-        return chunk(f"data: {json.dumps(document)}\n\ndata: [DONE]\n\n".encode()) + LAST_CHUNK
+        return data + self.events.last_token(first, count) + self.events.closing(cached, self.timings())

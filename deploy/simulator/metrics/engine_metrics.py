@@ -31,17 +31,6 @@ class Histogram:
 
 
 @dataclass(frozen=True, slots=True)
-class FinishedRequest:
-    """Observations at the end of a request."""
-
-    queue_s: float
-    prefill_s: float
-    decode_s: float
-    e2e_s: float
-    reason: str
-
-
-@dataclass(frozen=True, slots=True)
 class Gauges:
     """State and counters of the scheduler at a scrape."""
 
@@ -80,20 +69,6 @@ class Metrics:
         if self.spec is not None:
             self.spec.reset()
         return Metrics(self.spec, self._custom, gauges)
-
-    def first_token(self, ttft_s: float, prompt_tokens: int, cached_tokens: int) -> None:
-        """Count a prompt, at the first output token as in vLLM."""
-        self.ttft.observe(ttft_s)
-        self.prompt_tokens += prompt_tokens
-        self.prompt_tokens_cached += cached_tokens
-
-    def request_done(self, done: FinishedRequest) -> None:
-        """Count a completed request. Aborted requests are not counted."""
-        self.finished[done.reason] += 1
-        self.e2e.observe(done.e2e_s)
-        self.queue.observe(done.queue_s)
-        self.prefill.observe(done.prefill_s)
-        self.decode.observe(done.decode_s)
 
     def counters(self, gauges: Gauges) -> list[Counter]:
         """All counters except those of refused requests."""

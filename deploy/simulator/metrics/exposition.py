@@ -1,7 +1,6 @@
 """Prometheus text (version 0.0.4) of the simulator's metrics. Pure: values in, text out."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from functools import cache
 
 from inferload.servers.text_format import header, number, pairs
@@ -12,44 +11,17 @@ from .lateness import Lateness
 _Labels = tuple[tuple[str, str], ...]
 
 
-@dataclass(frozen=True, slots=True)
-class CacheInfo:
-    """Labels of vLLM's info metric of the KV cache."""
-
-    block_size: int
-    num_gpu_blocks: int
-    prefix_caching: bool
-    gpu_memory_utilization: float
-    cache_dtype: str
-    max_model_len: int
-
-    def labels(self) -> dict[str, str]:
-        """Labels by vLLM's names."""
-        tokens = self.num_gpu_blocks * self.block_size
-        known: dict[str, object] = {
-            "engine": 0,
-            "block_size": self.block_size,
-            "cache_dtype": self.cache_dtype,
-            "enable_prefix_caching": self.prefix_caching,
-            "gpu_memory_utilization": self.gpu_memory_utilization,
-            "kv_cache_max_concurrency": tokens / self.max_model_len,
-            "kv_cache_size_tokens": tokens,
-            "num_gpu_blocks": self.num_gpu_blocks,
-        }
-        return {name: str(value) for name, value in known.items()}
-
-
 def render(
     metrics: Metrics,
     gauges: Gauges,
     lateness: Lateness,
     *,
-    cache: CacheInfo,
+    cache: Mapping[str, object],
     model: str,
     cpu_s: float,
     started_wall_s: float,
 ) -> str:
-    """Render all metrics. `started_wall_s`: start of counting."""
+    """Render all metrics. `cache`: labels of its info metric; `started_wall_s`: start of counting."""
     base = {"engine": "0", "model_name": model}
     page = _MetricsPage()
     page.rows("process_start_time_seconds", "gauge", "Start of the server.", [({}, started_wall_s)])
@@ -61,7 +33,9 @@ def render(
     page.rows("vllm:admission_rejections_total", "counter", "Requests refused because the queue was full.", refused)
     for name, text, histogram in metrics.histograms():
         page.histogram(f"vllm:{name}", text, histogram, base)
-    page.rows("vllm:cache_config_info", "gauge", "The KV cache.", [(cache.labels(), 1.0)])
+    page.rows(
+        "vllm:cache_config_info", "gauge", "The KV cache.", [({name: str(value) for name, value in cache.items()}, 1.0)]
+    )
     late = lateness.histogram()
     page.histogram("inferload_simulator_lateness_seconds", "Write time minus due time.", late, base)
     return "\n".join(page.lines) + "\n"

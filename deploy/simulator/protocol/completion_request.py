@@ -7,10 +7,10 @@ from random import Random
 from typing import Any
 
 from .errors import ApiError
-from .model import Model, check_length, check_model
+from .model import Model, check_model
 from .prompt import chat_prompt, text_prompt
 from .sampling_params import SamplingParams, parse_sampling_params
-from .script import AnswerLimits, Ending, Script, plan
+from .script import Ending, Script, plan
 from .text import answer_of
 from .tools import check_parsers, choose_calls
 
@@ -24,32 +24,29 @@ class CompletionRequest:
     """Requested answer, with its planned content."""
 
     chat: bool
+    params: SamplingParams
     tokens: Sequence[str]
     script: Script
     output_tokens: int  # in total, including the end-of-text token
     output_limit: int
     ends_itself: bool
-    stream: bool
-    include_usage: bool
-    continuous_usage: bool
-    token_ids: bool
-    cache_salt: str
-    reads_cache: bool = True
-    held: int = 0  # characters of a stream that may begin a stop string
-    named_tool: bool = False
-    forced_tool: bool = False  # tool_choice required or a function
+
+    @property
+    def held(self) -> int:
+        """Characters of a stream that may begin a stop string."""
+        return 0 if self.script.think or self.script.calls else self.params.held
 
     @property
     def finish_reason(self) -> str:
         """stop: natural end; length: cut at the limit; tool_calls: a call chosen by the model."""
         if not self.ends_itself:
             return "length"
-        return "tool_calls" if self.script.calls and not self.named_tool else "stop"
+        return "tool_calls" if self.script.calls and self.params.tools.named is None else "stop"
 
     @property
     def plain(self) -> bool:
         """True if every token except the first and the last is one word without further fields."""
-        return not self.token_ids and not self.held and self.script.body >= self.output_tokens - 1
+        return not self.params.token_ids and not self.held and self.script.body >= self.output_tokens - 1
 
 
 def parse_completion(document: Mapping[str, Any], chat: bool, model: Model) -> CompletionRequest:
@@ -58,36 +55,23 @@ def parse_completion(document: Mapping[str, Any], chat: bool, model: Model) -> C
     check_model(document, model)
     check_parsers(params.tools, model.tool_parser, model.auto_tools)
     tokens = chat_prompt(document, model.image_tokens) if chat else text_prompt(document)
-    tokens = _truncated(tokens, params.truncate, model)
-    check_length(tokens, model)
+    tokens = _truncated(tokens, params, model)
+    if len(tokens) > model.max_model_len:
+        message = f"maximum context length is {model.max_model_len} tokens, and the prompt alone has {len(tokens)} input tokens"
+        raise ApiError(message, param="input_tokens")
     limit = _limit(tokens, chat, params, model)
     ending = _ending(tokens, model, limit, params)
-    return CompletionRequest(
-        chat=chat,
-        tokens=tokens,
-        script=ending.script,
-        output_tokens=ending.tokens,
-        output_limit=limit,
-        ends_itself=ending.ends_itself,
-        stream=params.stream,
-        include_usage=params.include_usage,
-        continuous_usage=params.continuous_usage,
-        token_ids=params.token_ids,
-        cache_salt=params.cache_salt,
-        reads_cache=params.reads_cache,
-        held=0 if ending.script.think or ending.script.calls else params.held,
-        named_tool=params.tools.named is not None,
-        forced_tool=params.tools.choice in ("named", "required"),
-    )
+    return CompletionRequest(chat, params, tokens, ending.script, ending.tokens, limit, ending.ends_itself)
 
 
-def _truncated(tokens: list[str], most: int | None, model: Model) -> list[str]:
-    """Return the last tokens of a prompt. Raise ApiError if none may be left, or more than the model takes."""
-    if most is None:
+def _truncated(tokens: list[str], params: SamplingParams, model: Model) -> list[str]:
+    """Return the tokens of a prompt that are left. Raise ApiError if these are none, or more than the model takes."""
+    if (most := params.truncate) is None:
         return tokens
     if most == 0 or most > model.max_model_len:
         raise ApiError(f"truncate_prompt_tokens: 1 to {model.max_model_len}, or -1", param="truncate_prompt_tokens")
-    return tokens[-(model.max_model_len - 1 if most < 0 else most) :]
+    left = model.max_model_len - 1 if most < 0 else most
+    return tokens[:left] if params.truncate_end else tokens[-left:]
 
 
 def _limit(tokens: Sequence[str], chat: bool, params: SamplingParams, model: Model) -> int:
@@ -109,7 +93,7 @@ def _ending(tokens: Sequence[str], model: Model, limit: int, params: SamplingPar
         natural = max(natural, params.min_tokens + 1, _SHORTEST)
     calls = choose_calls(params.tools, Random(f"{answer_seed}/script"), model.tool_call_share)
     filled = params.ignore_eos and params.tools.choice == "auto"
-    return plan(answer, AnswerLimits(limit, natural, think or 0, calls, filled))
+    return plan(answer, limit, natural, think or 0, calls=calls, filled=filled)
 
 
 def _mean_tokens(model: Model, params: SamplingParams) -> float:

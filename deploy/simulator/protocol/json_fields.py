@@ -17,7 +17,7 @@ _SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 def parse_json(body: bytes) -> dict[str, Any]:
     """Parse the body as a JSON object. Raise ApiError if it is none."""
     try:
-        document = json.loads(body.decode("utf-8"))
+        document = json.loads(body.decode("utf-8-sig"))
     except (
         ValueError,
         RecursionError,
@@ -64,6 +64,22 @@ def _typed(kind: type[_T], expected: str) -> Callable[[Mapping[str, Any], str], 
 text = _typed(str, "a string")
 items = _typed(list, "a list")
 mapping = _typed(dict, "an object")
+
+
+def _list_of(kind: type[_T], expected: str) -> Callable[[Mapping[str, Any], str], list[_T] | None]:
+    """Return a reader of lists of a type, without empty texts."""
+
+    def read(document: Mapping[str, Any], key: str) -> list[_T] | None:
+        values: list[Any] | None = items(document, key)
+        if not all(type(value) is kind and value != "" for value in values or ()):
+            raise invalid(key, f"needs a list of {expected}")
+        return values
+
+    return read
+
+
+texts = _list_of(str, "texts that are not empty")
+integers = _list_of(int, "integers")
 _BOOLEANS = {
     **dict.fromkeys(("true", "t", "yes", "y", "on", "1"), True),
     **dict.fromkeys(("false", "f", "no", "n", "off", "0"), False),
@@ -77,15 +93,15 @@ def number(document: Mapping[str, Any], key: str) -> float | None:
         value = float(value) if isinstance(value, str) else value
     except ValueError:
         raise invalid(key, "needs a number") from None
-    if value is not None and not isinstance(value, int | float):
-        raise invalid(key, "needs a number")
+    if value is not None and not (isinstance(value, int | float) and math.isfinite(value)):
+        raise invalid(key, "needs a finite number")
     return value
 
 
 def integer(document: Mapping[str, Any], key: str) -> int | None:
     """Number without a fraction."""
     value = number(document, key)
-    if value is not None and (not math.isfinite(value) or value != int(value)):
+    if value is not None and value != int(value):
         raise invalid(key, "needs an integer")
     return None if value is None else int(value)
 

@@ -1,6 +1,6 @@
 """Served model, and checks of requests against it. Pure."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -32,12 +32,3 @@ def check_model(document: Mapping[str, Any], model: Model) -> None:
     if name and name != model.name and name not in model.aliases:
         served = ", ".join((model.name, *model.aliases))
         raise ApiError(f"model `{name}` is not served; use {served}", 404, "NotFoundError", "model")
-
-
-def check_length(tokens: Sequence[str], model: Model) -> None:
-    """Raise ApiError if the prompt alone exceeds the model length."""
-    if len(tokens) > model.max_model_len:
-        raise ApiError(
-            f"maximum context length is {model.max_model_len} tokens, and the prompt alone has {len(tokens)} input tokens",
-            param="input_tokens",
-        )

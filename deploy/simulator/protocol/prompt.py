@@ -25,9 +25,11 @@ def chat_prompt(document: Mapping[str, Any], image_tokens: int = 0) -> list[str]
     for index, message in enumerate(messages):
         if not isinstance(message, dict) or not isinstance(message.get("role"), str):
             raise invalid(f"messages.{index}.role", "needs an object with a role")
-        turns.append((message["role"], _content(message.get("content"), index, image_tokens)))
-        if message.get("tool_calls"):
-            calls[index] = history_tokens(message["tool_calls"])
+        role, content = message["role"], message.get("content", "")
+        if content is None and role not in ("assistant", "function"):
+            raise invalid(f"messages.{index}.content", "needs a string or a list of parts")
+        turns.append((role, _content(content, index, image_tokens)))
+        calls[index] = history_tokens(message, index) if role == "assistant" else ()
     tools = document.get("tools")
     open_turn = json_fields.flag(document, "add_generation_prompt", True)
     return chat_tokens(turns, json.dumps(tools) if tools else "", open_turn, calls)
@@ -44,8 +46,8 @@ def _content(content: Any, index: int, image_tokens: int) -> str:
         if kind == "image_url" and image_tokens:
             texts.append(_image(part.get("image_url"), index, image_tokens))
             continue
-        text = part.get("text") if isinstance(part, dict) else part
-        if kind not in (None, "text") or not isinstance(text, str):
+        text = part.get(kind) if kind in ("text", "refusal", "thinking") else None
+        if not isinstance(text, str):
             raise ApiError(f"messages.{index}.content: {kind} parts are not supported; use text")
         texts.append(text)
     return "\n".join(texts)

@@ -98,21 +98,6 @@ def call_pieces(calls: Sequence[ToolCall]) -> tuple[TokenPiece, ...]:
 
 
 @dataclass(frozen=True, slots=True)
-class AnswerLimits:
-    """Limits of an answer.
-
-    `natural` is the natural length, or None if the answer is cut at `limit`. Tool calls replace the words; with `filled`,
-    words before them fill the answer up to `limit` tokens.
-    """
-
-    limit: int
-    natural: int | None
-    think: int
-    calls: tuple[ToolCall, ...] = ()
-    filled: bool = False
-
-
-@dataclass(frozen=True, slots=True)
 class Ending:
     """Script with its number of output tokens, and natural or forced end."""
 
@@ -121,17 +106,23 @@ class Ending:
     ends_itself: bool
 
 
-def plan(answer: WordSequence, limits: AnswerLimits) -> Ending:
-    """Plan an answer: reasoning, then words or calls, cut at the limit."""
-    head = limits.think + 1 if limits.think else 0
-    if limits.calls:
-        tail = call_pieces(limits.calls)
-        words = max(0, limits.limit - head - len(tail)) if limits.filled else 0
-        script = Script(answer, limits.think, head + words, tail, limits.calls)
+def plan(
+    answer: WordSequence, limit: int, natural: int | None, think: int, *, calls: tuple[ToolCall, ...], filled: bool
+) -> Ending:
+    """Plan an answer: reasoning, then words or calls, cut at the limit.
+
+    `natural`: natural length, None for an answer up to the limit. Calls replace the words; with `filled`, words before them fill
+    the answer up to the limit.
+    """
+    head = think + 1 if think else 0
+    if calls:
+        tail = call_pieces(calls)
+        words = max(0, limit - head - len(tail)) if filled else 0
+        script = Script(answer, think, head + words, tail, calls)
         total = head + words + len(tail)
-    elif limits.natural is None:
-        return Ending(Script(answer, limits.think, max(head, limits.limit)), limits.limit, ends_itself=False)
+    elif natural is None:
+        return Ending(Script(answer, think, max(head, limit)), limit, ends_itself=False)
     else:
-        script = Script(answer, limits.think, head + limits.natural - 1, (_END,))
-        total = head + limits.natural
-    return Ending(script, min(total, limits.limit), total <= limits.limit)
+        script = Script(answer, think, head + natural - 1, (_END,))
+        total = head + natural
+    return Ending(script, min(total, limit), total <= limit)

@@ -53,6 +53,9 @@ def _function(tool: Any, index: int) -> Mapping[str, Any]:
     function = tool.get("function") if isinstance(tool, dict) else None
     if not isinstance(function, dict) or not isinstance(function.get("name"), str):
         raise invalid(f"tools.{index}.function", "needs an object with a name")
+    if tool.get("type", "function") != "function":
+        raise invalid(f"tools.{index}.type", "needs function")
+    json_fields.mapping(function, "parameters")
     return function
 
 
@@ -87,11 +90,15 @@ def _value(schema: Any, random: Random) -> Any:
     return _VALUES[kind] if isinstance(kind, str) and kind in _VALUES else random.choice(VOCABULARY)
 
 
-def history_tokens(calls: Any) -> list[str]:
-    """Tokens of the tool calls of an earlier message, as the model wrote them; none for other types."""
+def history_tokens(message: Mapping[str, Any], index: int) -> list[str]:
+    """Tokens of the tool calls of an earlier message, as the model wrote them. Raise ApiError for other types."""
     earlier = []
-    for call in calls if isinstance(calls, list) else ():
-        function = call.get("function") if isinstance(call, dict) else None
-        if isinstance(function, dict):
-            earlier.append(ToolCall("", str(function.get("name")), str(function.get("arguments") or "")))
+    for call in json_fields.items(message, "tool_calls") or ():
+        function = call.get("function") if isinstance(call, dict) and call.get("type") == "function" else None
+        texts: list[Any] = (
+            [call.get("id"), *map(function.get, ("name", "arguments"))] if isinstance(function, dict) else [None]
+        )
+        if not all(isinstance(text, str) for text in texts):
+            raise invalid(f"messages.{index}.tool_calls", "needs functions with id, type, name, and arguments as text")
+        earlier.append(ToolCall(*texts))
     return [piece.token for piece in call_pieces(earlier)[:-1]]

@@ -49,7 +49,10 @@ class Api:
         self._number = itertools.count(random.getrandbits(48))  # of completions
         self._routes: dict[tuple[str, str], Callable[[HttpRequest], HttpResponse]] = {
             ("GET", "/v1/models"): lambda _request: json_reply(server_info.models(options.model, clock.wall_ns())),
-            ("GET", "/health"): lambda _request: HttpResponse(200, b"", ""),
+            **dict.fromkeys((("GET", "/health"), ("GET", "/ping")), lambda _request: HttpResponse(200, b"", "")),
+            ("GET", "/is_paused"): lambda _request: json_reply({"is_paused": engine.paused}),
+            ("POST", "/pause"): lambda _request: self._pause("paused"),
+            ("POST", "/resume"): lambda _request: self._pause("resumed"),
             ("GET", "/version"): lambda _request: json_reply(server_info.version(options)),
             ("GET", "/metrics"): self._metrics,
             ("GET", "/server_info"): lambda _request: json_reply(server_info.server_info(options)),
@@ -131,7 +134,7 @@ class Api:
         )
         stream = Stream(completion, _request(completion), events, connection, request.keep_alive, faults)
         connection.stream = stream
-        if completion.stream:
+        if completion.params.stream:
             framing = "transfer-encoding: chunked"
             connection.write(head_bytes(200, "text/event-stream; charset=utf-8", framing, stream.keep_alive))
         self._engine.submit(stream, arrived_ns)
@@ -141,6 +144,10 @@ class Api:
         ids = token_ids(tokenize_prompt(document, model.image_tokens))
         check_model(document, model)
         return json_reply({"count": len(ids), "max_model_len": model.max_model_len, "tokens": ids})
+
+    def _pause(self, status: str) -> HttpResponse:
+        self._engine.pause(status == "paused")
+        return json_reply({"status": status})
 
     def _add_chaos(self, request: HttpRequest) -> HttpResponse:
         try:
@@ -233,5 +240,5 @@ def cpu_wait_s() -> float | None:
 
 def _request(completion: CompletionRequest) -> Request:
     script = completion.script
-    salt, reads_cache = completion.cache_salt, completion.reads_cache
+    salt, reads_cache = completion.params.cache_salt, completion.params.reads_cache
     return Request(completion.tokens, completion.output_tokens, script.token, salt, script.tokens, reads_cache)

@@ -40,8 +40,6 @@ class Server:
         self._connections: dict[int, Connection] = {}
         self._lost: list[Connection] = []
         self._stopping = False
-        self._handle: Callable[[Connection, HttpRequest], None] = lambda _connection, _request: None
-        self._hooks = Hooks(self._on_request, self._watch, self._lost.append)
 
     @property
     def connections(self) -> int:
@@ -55,7 +53,7 @@ class Server:
 
     def run(self, handle: Callable[[Connection, HttpRequest], None]) -> None:
         """Serve until `stop`."""
-        self._handle = handle
+        self._hooks = Hooks(handle, self._watch, self._lost.append)
         gc.collect()
         gc.freeze()
         gc.set_threshold(50_000, 20, 100)  # a full collection delays events
@@ -119,9 +117,6 @@ class Server:
                 sock = self._tls.wrap_socket(sock, server_side=True, do_handshake_on_connect=False)
             self._connections[sock.fileno()] = Connection(sock, self._hooks)
             self._epoll.register(sock.fileno(), _IN)
-
-    def _on_request(self, connection: Connection, request: HttpRequest) -> None:
-        self._handle(connection, request)
 
     def _close_lost(self) -> None:
         while self._lost:

@@ -1,10 +1,10 @@
 """Options of the server, and the documents of /version, /v1/models and /server_info."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from ..answers.usage import UsageOptions
 from ..core.queues import SchedulerLimits
-from ..metrics.exposition import CacheInfo
 from ..protocol.model import Model
 
 VERSION = "0.32.0"
@@ -16,7 +16,7 @@ class Options:
 
     model: Model
     usage_options: UsageOptions
-    cache: CacheInfo
+    cache: Mapping[str, object]  # labels of its info metric
     api_key: str
     limits: SchedulerLimits
     stands_for: str  # model and devices whose times the server has

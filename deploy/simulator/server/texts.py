@@ -75,7 +75,7 @@ class Texts:
             events = CompletionEvents(
                 completion, self._options.usage_options, request_id=name, created_s=0, model=model.name
             )
-            own = Request(completion.tokens, 1, completion.script.token, completion.cache_salt)
+            own = Request(completion.tokens, 1, completion.script.token, completion.params.cache_salt)
             streams.append(Stream(completion, own, events, batch, request.keep_alive, pooled=True))
         connection.stream = streams[0]
         streams[0].others = streams[1:]

@@ -403,8 +403,8 @@ RULES: tuple[Rule, ...] = (
         "relative difference",
         evidence.littles_law_text,
         "turns in flight must equal rate x duration (Little's law); otherwise the load was not steady, the server had other "
-        "clients, or a figure is wrong",
-        "measure for longer, after a warm-up, on a server without other clients",
+        "clients or was paused, requests waited before it, or a figure is wrong",
+        "measure for longer, after a warm-up, without other clients; with fewer turns at the server see the diagnosis",
         at_end=True,
     ),
     Rule(

@@ -184,6 +184,7 @@ def test_a_signal_ends_the_benchmark(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 
 @pytest.mark.vllm
+@pytest.mark.soak  # starts another vLLM
 @pytest.mark.timeout(900)
 def test_vllm_bench_runs_with_the_arguments_of_a_variant(capsys: pytest.CaptureFixture[str]) -> None:
     words = ["tiny-all", "--engine", "vllm-cpu", "--num-prompts", "4", "--input-len", "64", "--output-len", "8"]

@@ -23,13 +23,20 @@ def test_the_vllm_environment_is_an_absolute_path(arguments: list[str]) -> None:
     assert shown.stdout.strip() == str(ROOT / ".venv-vllm")
 
 
-@pytest.mark.parametrize("groups", [side_by_side.groups(), side_by_side.vllm_groups()], ids=["all", "vllm"])
-def test_every_test_file_is_in_one_group(groups: side_by_side.Groups) -> None:
+def test_every_test_file_is_in_one_group() -> None:
+    groups = side_by_side.groups()
     every = sorted(side_by_side.TESTS.rglob("test_*.py"))
     assert sorted([*groups.together, *groups.starting, *groups.others]) == every
     outside = {file: file.read_text() for file in (*groups.starting, *groups.others) if file != Path(__file__)}
-    needs = "(vllm_server" if groups == side_by_side.vllm_groups() else "(ended: "
-    assert [file for file, text in outside.items() if needs in text] == []
+    assert [file for file, text in outside.items() if "(ended: " in text] == []
+
+
+def test_only_soak_tests_start_another_vllm() -> None:
+    """`make test-vllm` starts those of tests/conftest.py."""
+    texts = {file: file.read_text() for file in side_by_side.TESTS.glob("vllm/test_*.py")}
+    starting = {file: text for file, text in texts.items() if "vllm_servers.serving(" in text or "START" in text}
+    assert [file for file, text in starting.items() if "pytest.mark.soak" not in text] == []
+    assert (side_by_side.TESTS / "conftest.py").read_text().count("vllm_servers.serving(") == 3
 
 
 TESTS = {

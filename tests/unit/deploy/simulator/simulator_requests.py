@@ -7,14 +7,8 @@ from typing import Any
 from simulator_process import Simulator
 
 QUICK = ("--ttft-ms", "4", "--itl-ms", "1")
-
-
 HELLO = [{"role": "user", "content": "hello to you"}]
-
-
 CHAT = "/v1/chat/completions"
-
-
 Start = Callable[..., Simulator]
 
 

@@ -10,7 +10,7 @@ import openai
 import pytest
 import simulator_process
 from simulator_process import Simulator
-from simulator_requests import CHAT, HELLO, QUICK, Start, chat, counted, events_of, streamed
+from simulator_requests import CHAT, QUICK, streamed
 
 SCHEMA = {
     "type": "object",
@@ -72,7 +72,13 @@ class TestOfficialClient:
         again = client.chat.completions.create(model="simulator", messages=messages)
         assert completion.choices[0].message.content == again.choices[0].message.content
 
-    def test_errors_are_bad_request_errors(self, client: openai.OpenAI) -> None:
+    def test_other_requests_and_errors(self, client: openai.OpenAI) -> None:
+        assert [model.id for model in client.models.list()] == ["simulator", "alias"]
+        usage = client.completions.create(model="alias", prompt="a b", max_tokens=3).usage
+        assert usage is not None
+        assert usage.completion_tokens == 3
+        with pytest.raises(openai.NotFoundError):
+            client.completions.create(model="other", prompt="a b")
         messages: list[Any] = [{"role": "user", "content": "x " * 40_000}]
         with pytest.raises(openai.BadRequestError) as refused:
             client.chat.completions.create(model="simulator", messages=messages)
@@ -99,51 +105,3 @@ def test_curl_streams_a_chat_completion(thinker: Simulator) -> None:
     reasons = [choice["finish_reason"] for chunk in chunks for choice in chunk["choices"]]
     assert set(reasons[:-1]) == {None}
     assert reasons[-1] == "length"
-
-
-class TestLeaving:
-    def test_a_disconnected_client_frees_its_blocks(self, simulator: Start) -> None:
-        server = simulator("--ttft-ms", "0", "--itl-ms", "1000")
-        connection = server.connection()
-        body = streamed(max_completion_tokens=50)
-        connection.request("POST", CHAT, json.dumps(body), {"Content-Type": "application/json"})
-        reply = connection.getresponse()
-        assert reply.read(10) == b'data: {"id'
-        assert server.metric("vllm:kv_cache_usage_perc") > 0
-        reply.close()
-        connection.close()
-        counted(server, "aborted", 1)
-        assert server.metric("vllm:kv_cache_usage_perc") == 0
-        aborts = 'vllm:request_success_total{engine="0",finished_reason="abort",model_name="simulator"'
-        assert server.metric(aborts) == 0
-
-    def test_a_disconnected_client_of_an_unstreamed_answer_is_aborted(self, simulator: Start) -> None:
-        server = simulator("--ttft-ms", "60000")
-        connection = server.connection()
-        connection.request(
-            "POST",
-            CHAT,
-            json.dumps({"messages": HELLO, "max_tokens": 3}),
-            {"Content-Type": "application/json"},
-        )
-        counted(server, "started", 1)
-        connection.close()
-        counted(server, "aborted", 1)
-
-
-class TestChaos:
-    @pytest.mark.parametrize("status", [429, 500, 503])
-    def test_status_faults_are_returned(self, thinker: Simulator, status: int) -> None:
-        thinker.chaos(kind="status", status=status)
-        code, body = thinker.call("POST", CHAT, chat())
-        assert (code, json.loads(body)["error"]["code"]) == (status, status)
-
-
-def test_running_counts_with_reasoning_tokens(thinker: Simulator) -> None:
-    options = {"include_usage": True, "continuous_usage_stats": True}
-    events = events_of(thinker.call("POST", CHAT, chat(stream=True, stream_options=options, max_tokens=80))[1])[:-1]
-    counts = [each["usage"]["completion_tokens"] for each in events]
-    assert counts == sorted(counts)
-    reasoning = [each["usage"]["completion_tokens_details"]["reasoning_tokens"] for each in events]
-    assert reasoning == sorted(reasoning)
-    assert reasoning[-1] > 0

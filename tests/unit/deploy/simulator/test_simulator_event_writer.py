@@ -31,8 +31,8 @@ class Pair:
             token=lambda first, count: b"[%d+%d]" % (first, count),
         )
         self.stream = Stream(
-            completion=cast(Any, SimpleNamespace(stream=True)),
-            request=cast(Any, SimpleNamespace(output_tokens=TOKENS, preemptions=0)),
+            completion=cast(Any, SimpleNamespace(params=SimpleNamespace(stream=True))),
+            request=cast(Any, SimpleNamespace(output_tokens=TOKENS, cached_tokens=0)),
             events=cast(Any, events),
             peer=cast(Any, self),
             keep_alive=True,

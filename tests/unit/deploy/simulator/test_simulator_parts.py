@@ -133,11 +133,6 @@ class TestBlocks:
                 free = [b for b in unreferenced if b not in hashed] + free + [b for b in unreferenced if b in hashed]
             assert pool.free == len(free)
 
-    def test_allocating_too_many_blocks_allocates_none(self) -> None:
-        pool = BlockPool(2, caching=True)
-        assert pool.allocate(3) is None
-        assert pool.free == 2
-
     def test_the_cache_is_reset_only_if_nothing_is_referenced(self) -> None:
         pool = BlockPool(2, caching=True)
         taken = pool.allocate(1)
@@ -191,16 +186,6 @@ class TestPacedScheduler:
         assert scheduler.admit() == same
         assert [each.cached_tokens for each in same] == [0, 16, 0]
         assert scheduler.pool.usage == pytest.approx((5 + 1 + 5) / 100)
-
-    def test_without_caching_nothing_is_queried(self) -> None:
-        scheduler = paced(10, 100, 4, caching=False)
-        for _ in range(2):
-            each = request(17)
-            scheduler.submit(each)
-            scheduler.admit()
-            scheduler.finish(each)
-            assert each.cached_tokens == 0
-        assert (scheduler.prefix_queries, scheduler.prefix_hits) == (0, 0)
 
     def test_the_next_turn_hits_the_previous_answer(self) -> None:
         scheduler = paced(10, 100, 4, caching=True)
@@ -263,17 +248,6 @@ class TestPacedScheduler:
         assert scheduler.advance(new) == [new]
         assert new.emitted == 1
         assert list(scheduler.waiting) == [new]
-
-    def test_a_resumed_request_is_not_queried_again(self) -> None:
-        scheduler = paced(10, 4, 4, caching=True)
-        old, new = request(8, 20, name="a"), request(8, 20, name="b")
-        for each in (old, new):
-            scheduler.submit(each)
-        scheduler.admit()
-        scheduler.advance(old)
-        scheduler.finish(old)
-        assert scheduler.admit() == [new]
-        assert scheduler.prefix_queries == 16
 
     def test_abort_frees_running_and_waiting_requests(self) -> None:
         scheduler = paced(1, 10, 4, caching=True)

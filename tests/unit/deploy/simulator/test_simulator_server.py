@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any
 
 import forge
-import openai
 import pytest
 import simulator_process
 import trustme
@@ -79,20 +78,19 @@ class TestChat:
         assert document["usage"]["completion_tokens"] == 6
         assert document["metrics"]["generation_time_ms"] > 0
 
-    def test_continuous_usage_counts_tokens(self, quick: Simulator) -> None:
+    @pytest.mark.parametrize(
+        ("interval", "counts"), [(None, [*range(7), 6]), (1, [*range(7), 6]), (3, [0, 1, 4, 6, 6])]
+    )
+    def test_continuous_usage_counts_tokens(self, quick: Simulator, interval: int | None, counts: list[int]) -> None:
         options = {"include_usage": True, "continuous_usage_stats": True}
-        events = events_of(quick.call("POST", CHAT, chat(stream=True, stream_options=options))[1])
-        assert [each["usage"]["completion_tokens"] for each in events[:-1]] == [0, 1, 2, 3, 4, 5, 6, 6]
-
-    def test_without_the_option_there_is_no_usage(self, quick: Simulator) -> None:
-        events = events_of(quick.call("POST", CHAT, chat(stream=True))[1])
-        assert all("usage" not in each for each in events[:-1])
-        assert events[-2]["system_fingerprint"] == "vllm-0.32.0-simulator"
+        more = {"stream": True, "stream_options": options, "stream_interval": interval}
+        events = events_of(quick.call("POST", CHAT, chat(**more))[1])
+        assert [each["usage"]["completion_tokens"] for each in events[:-1]] == counts
 
     def test_an_answer_of_one_token_has_no_itl(self, quick: Simulator) -> None:
-        events = events_of(quick.call("POST", CHAT, {**streamed(), "max_tokens": 1})[1])
-        assert [each["choices"][0]["finish_reason"] for each in events[:2]] == [None, "length"]
-        assert "mean_itl_ms" not in events[-2]["metrics"]
+        *chunks, usage, _done = events_of(quick.call("POST", CHAT, {**streamed(), "max_tokens": 1})[1])
+        assert [each["choices"][0]["finish_reason"] for each in chunks] == [None, "length"]
+        assert "mean_itl_ms" not in usage["metrics"]
 
     def test_text_completions_equal_with_and_without_streaming(self, quick: Simulator) -> None:
         document = {"prompt": "one two three", "max_tokens": 5, "ignore_eos": True}
@@ -101,29 +99,6 @@ class TestChat:
         assert "".join(each["choices"][0]["text"] for each in events[:-1]) == document_["choices"][0]["text"]
         assert document_["usage"]["prompt_tokens"] == 3
         assert document_["object"] == events[0]["object"] == "text_completion"
-
-    def test_the_openai_client_reads_answers_and_errors(self, quick: Simulator) -> None:
-        with openai.OpenAI(base_url=f"{quick.url}/v1", api_key="none", max_retries=0) as client:
-            assert [model.id for model in client.models.list()] == ["simulator"]
-            stream = client.chat.completions.create(
-                model="simulator",
-                messages=[{"role": "user", "content": "hello to you"}],
-                max_completion_tokens=8,
-                stream=True,
-                stream_options={"include_usage": True},
-                extra_body={"ignore_eos": True, "cache_salt": "abc"},
-            )
-            chunks = list(stream)
-            words = [each.choices[0].delta.content or "" for each in chunks if each.choices]
-            answer, _dice = answer_of(0, chat_tokens([("user", "hello to you")]), None)
-            assert "".join(words) == answer.text(0, 8)
-            assert chunks[-1].usage is not None
-            assert chunks[-1].usage.completion_tokens == 8
-            assert chunks[-1].usage.prompt_tokens_details is not None
-            completion = client.completions.create(model="simulator", prompt="a b", max_tokens=3)
-            assert completion.usage is not None
-            with pytest.raises(openai.NotFoundError):
-                client.completions.create(model="other", prompt="a b")
 
 
 class TestHttp:
@@ -329,6 +304,24 @@ class TestScheduling:
         assert server.metric(aborts) == 0  # as in vLLM
         last.close()
         third.close()
+        counted(server, "aborted", 3)
+        assert server.metric("vllm:kv_cache_usage_perc") == 0
+
+    def test_a_paused_server_holds_new_requests_in_no_gauge(self, simulator: Start) -> None:
+        server = simulator(*QUICK)
+        assert server.json("POST", "/pause") == {"status": "paused"}
+        connection = server.connection()
+        connection.request("POST", CHAT, json.dumps(chat()), {"Content-Type": "application/json"})
+        counted(server, "started", 1)
+        assert server.json("GET", "/is_paused") == {"is_paused": True}
+        assert server.metric("vllm:num_requests_running") == server.metric("vllm:num_requests_waiting{") == 0
+        began_ns = time.monotonic_ns()
+        while time.monotonic_ns() - began_ns < 20_000_000:
+            pass
+        assert server.json("POST", "/resume") == {"status": "resumed"}
+        assert json.loads(connection.getresponse().read())["metrics"]["queue_time_ms"] >= 20
+        connection.close()
+        assert server.metric("vllm:request_queue_time_seconds_sum") >= 0.02
 
     def test_preempted_requests_are_answered_completely(self, simulator: Start) -> None:
         flags = ("--num-gpu-blocks", "12", "--block-size", "4", "--max-model-len", "48", "--no-enable-prefix-caching")
@@ -409,11 +402,12 @@ class TestChaos:
         assert len(events_of(cut.value.partial)) == 4  # the role and three tokens
         connection.close()
 
-    def test_status_is_returned_count_times(self, quick: Simulator) -> None:
-        quick.chaos(kind="status", status=429, count=2)
+    @pytest.mark.parametrize("code", [429, 500, 503])
+    def test_status_is_returned_count_times(self, quick: Simulator, code: int) -> None:
+        quick.chaos(kind="status", status=code, count=2)
         for _ in range(2):
             status, body = quick.call("POST", CHAT, streamed())
-            assert (status, json.loads(body)["error"]["code"]) == (429, 429)
+            assert (status, json.loads(body)["error"]["code"]) == (code, code)
         assert quick.call("POST", CHAT, chat())[0] == 200
 
     def test_html_replaces_the_answer(self, quick: Simulator) -> None:
@@ -474,11 +468,7 @@ class TestCommand:
     @pytest.mark.parametrize(
         ("flags", "word"),
         [
-            (("--max-num-seqs", "0"), "--max-num-seqs"),
             (("--max-model-len", "200000", "--num-gpu-blocks", "8192"), "--num-gpu-blocks"),
-            (("--jitter", "2"), "--jitter"),
-            (("--ttft-ms", "nan"), "--ttft-ms"),
-            (("--port", "99999"), "--port 99999: from 0 to 65535"),
             (("--port", "-1"), "--port -1: from 0 to 65535"),
             (("--tls-cert", "nowhere.pem"), "--tls-cert"),
             (("--host", "203.0.113.1"), "--host"),
@@ -507,14 +497,20 @@ class TestCommand:
         assert flag in message
         assert "Traceback" not in message
 
-    def test_a_connection_reset_is_an_abort(self, simulator: Start) -> None:
-        server = simulator("--ttft-ms", "60000")
+    @pytest.mark.parametrize("flags", [("--ttft-ms", "60000"), ("--hardware", "cpu-tiny")], ids=["paced", "steps"])
+    @pytest.mark.parametrize(("stream", "linger"), [(True, 0), (False, 0), (True, 1)])  # 1: reset
+    def test_a_client_that_leaves_is_an_abort(
+        self, simulator: Start, flags: tuple[str, ...], stream: bool, linger: int
+    ) -> None:
+        server = simulator(*flags)
         connection = server.connection()
-        connection.request("POST", CHAT, json.dumps(streamed()), {"Content-Type": "application/json"})
+        body = chat(stream=stream, max_completion_tokens=20_000)
+        connection.request("POST", CHAT, json.dumps(body), {"Content-Type": "application/json"})
         counted(server, "started", 1)
-        connection.sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        connection.sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", linger, 0))
         connection.close()
         counted(server, "aborted", 1)
+        assert server.metric("vllm:kv_cache_usage_perc") == 0
 
 
 @pytest.mark.parametrize(
