@@ -68,7 +68,6 @@ class PlayedClient:
         return []
 
     def start(self, request: TurnRequest) -> None:
-        """Begin a turn."""
         self._turns.append((request, self._answers[(self.begun + 7 * self._assignment.stripe) % _ANSWERS]))
         self.begun += 1
 
@@ -142,7 +141,6 @@ class PlayedClients:
         self.clients: list[PlayedClient] = []
 
     def open(self, on_turn: Callable[[int, TurnResult], None]) -> None:
-        """Create the client."""
         self.clients.append(PlayedClient(self._assignment, partial(on_turn, 0)))
 
     def __iter__(self) -> Iterator[PlayedClient]:
@@ -152,7 +150,6 @@ class PlayedClients:
         return self.clients[number]
 
     def number_of(self, _session: int, _endpoint: str | None = None) -> int:
-        """Return the number of the only client."""
         return 0
 
     def close(self) -> None:
@@ -181,7 +178,6 @@ class PlayedRun(worker_run.WorkerRun):
 
     @property
     def begun(self) -> int:
-        """Turns begun."""
         return sum(client.begun for client in self.turns.clients)
 
     def _play(self) -> None:

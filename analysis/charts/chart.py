@@ -67,7 +67,6 @@ def layout(height: int, x: PlotlyDict, y: PlotlyDict, **more: Any) -> PlotlyDict
 
 
 def title(text: str) -> PlotlyDict:
-    """Return the title of an axis."""
     return {"text": text, "standoff": 6}
 
 

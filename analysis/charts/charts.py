@@ -22,7 +22,6 @@ class Pictures:
     lanes: Lanes | None
 
     def of(self, key: str) -> Picture | None:
-        """Return the chart of a key."""
         return next((picture for picture in self.drawn if picture.key == key), None)
 
 

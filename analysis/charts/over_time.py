@@ -173,8 +173,6 @@ def _grouped(name: str, column: Column, every: int) -> Column:
 
 @dataclass(frozen=True, slots=True)
 class _DrawnLine:
-    """Line with its values."""
-
     line: PanelLine
     name: str
     dash: str

@@ -35,7 +35,6 @@ load; with --strict also no verdict, or one that holds for these server starts o
 
 
 def register(subparsers: Any) -> None:
-    """Add the sub-command."""
     parser = subparsers.add_parser("compare", description=_DESCRIPTION, epilog=_EPILOG)
     add = parser.add_argument
     add("sides", nargs="+", metavar="SIDE", help="[NAME=]PATH: BASE (unless --baseline names it), then CAND...")

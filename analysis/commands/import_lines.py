@@ -50,7 +50,6 @@ class Translated:
 
 
 def register(subparsers: Any) -> None:
-    """Add the sub-command."""
     parser = subparsers.add_parser("import", description=_DESCRIPTION, epilog=_EPILOG)
     what = "a command line in quotes, a file of command lines, or - for stdin"
     parser.add_argument("lines", metavar="LINE-OR-FILE", nargs="+", help=what)

@@ -17,7 +17,6 @@ _PRICES = ("gpu_hour_price", "gpus", "cached_price_ratio")
 
 
 def register(subparsers: Any) -> None:
-    """Add the sub-command."""
     parser = subparsers.add_parser(
         "report",
         description="Write timeline.csv, report.md and report.html to each run directory. The numbers come from summary.json; the "

@@ -90,7 +90,6 @@ def differences(baseline: Side, candidate: Side, allowed: Collection[str] = ()) 
 
 
 def _not_valid(side: Side) -> list[str]:
-    """Return a line for each run of a side that has no valid run."""
     if any(run.level != "invalid" for run in side.runs):
         return []
     reasons = [(run.label, "; ".join(run.reasons) or "no reason recorded") for run in side.runs]
@@ -160,7 +159,6 @@ def differing_values(key: str, values: Sequence[str]) -> list[str]:
 
 
 def slo_text(slo: Mapping[str, float]) -> str:
-    """Format the limits of an SLO."""
     return ", ".join(f"{measure} {limit:g}" for measure, limit in sorted(slo.items())) or "none"
 
 
@@ -258,7 +256,6 @@ def _mean(side: Side, name: str) -> float | None:
 
 
 def value_text(value: object) -> str:
-    """Format the value of a setting."""
     if isinstance(value, Mapping):
         return str(value.get("name") or dict(value))
     return NOT_SET if value is None else str(value)

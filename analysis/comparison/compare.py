@@ -88,7 +88,6 @@ class Comparison:
         return next(row for row in self.rows if row.primary)
 
     def row(self, figure: Term) -> FigureRow:
-        """Return the row of a compared figure."""
         return next(row for row in self.rows if row.figure.name == figure.name)
 
     @property

@@ -28,7 +28,6 @@ _PLAIN = {int: "int", float: "number", str: "text", bool: "bool", type(None): "n
 
 
 def document() -> str:
-    """Return the page."""
     return "\n".join([_HEAD, *map(_section, dict.fromkeys(_with_parts(Summary)))])
 
 

@@ -71,7 +71,6 @@ class ReportModel:
         return f"{self.first.simulated} {self.verdict}".lstrip()
 
     def table(self, key: str) -> Table | None:
-        """Return the table of a key."""
         return next((table for table in self.tables if table.key == key), None)
 
 

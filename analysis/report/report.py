@@ -43,8 +43,6 @@ class ReportFiles:
 
 @dataclass(frozen=True, slots=True)
 class ReportOptions:
-    """Options of a report."""
-
     minute: int | None = None  # minute of the chart of turns
     server_log: Path | None = None  # vLLM's log
     vllm_bench: Path | None = None  # file to write in the format of `vllm bench serve --save-result`

@@ -152,7 +152,6 @@ class Finding:
 
 
 def finding(claim: Claim, plan: Study, results: StudyResults) -> Finding:
-    """Check a claim on the runs."""
     table = plan.table(claim.table)
     rows = measured(table, plan, results)
     row = next((each for each in rows if each.row.label == claim.row), None)

@@ -35,7 +35,6 @@ Arguments after -- are passed to the engine, after the launcher's own flags."""
 
 
 def register(subparsers: Any) -> None:
-    """Add the sub-command."""
     parser = subparsers.add_parser(
         "deploy", description="Start a server, list the servers, show a log, stop a server.", epilog=EPILOG
     )

@@ -69,7 +69,6 @@ def variant_of(name: str, settings: Sequence[str], remedy: str) -> Variant | Non
 
 
 def list_all(arguments: argparse.Namespace) -> int:
-    """Print the variants by family."""
     shown = [variant for variant in bundled().values() if arguments.family in (None, variant.family)]
     if not shown:
         families = ", ".join(dict.fromkeys(variant.family for variant in bundled().values()))
@@ -114,7 +113,6 @@ def prose(label: str, text: str) -> list[str]:
 
 
 def show(arguments: argparse.Namespace) -> int:
-    """Print a variant."""
     variant = chosen(arguments)
     line = None if arguments.engine is None else line_of(ServerSpec(arguments.engine, variant.model, variant=variant))
     if arguments.json:

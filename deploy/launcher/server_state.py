@@ -51,7 +51,6 @@ class LocalServer:
 
     @property
     def url(self) -> str:
-        """URL for clients on this machine."""
         return f"http://{reachable(self.host)}:{self.port}"
 
 
@@ -61,7 +60,6 @@ def reachable(host: str) -> str:
 
 
 def state_file(port: int) -> Path:
-    """Return the path of the state file of the server on a port."""
     return paths.state_dir() / f"{port}.json"
 
 

@@ -100,7 +100,6 @@ def program_argv(spec: ServerSpec) -> tuple[str, ...]:
 
 
 def simulator_line(spec: ServerSpec) -> CommandLine:
-    """Return the command line of the simulator in this interpreter."""
     # -P: a folder "inferload" in the working directory is not the package.
     base = (sys.executable, "-Pm", "inferload.deploy.simulator", *_address(spec), "--model", spec.model)
     if spec.variant is not None:

@@ -62,11 +62,9 @@ class SimulatedStart:
         self._server.pump(now_ns)
 
     def connect(self, receive: Callable[[bytes], None], closed: Callable[[], None]) -> ServerEnd:
-        """Open a connection."""
         return self._server.connect(receive, closed)
 
     def metrics_page(self) -> str:
-        """Return the page of metrics."""
         return self._server.get("/metrics").body.decode()
 
     def empty_prefix_cache(self) -> None:

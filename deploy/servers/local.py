@@ -58,7 +58,6 @@ def serving(spec: ServerSpec, progress: ProgressCallback = to_stderr) -> Iterato
 
 
 def described(server: LocalServer, startup_s: float, price_options: Prices) -> LocalServer:
-    """Add properties and prices to a server."""
     server = server_info.measured(server, startup_s)
     return replace(server, facts={**server.facts, **priced(server.variant, price_options)})
 

@@ -59,7 +59,6 @@ class StatusLines:
         return (_size(self._stream)[1] or 24) - 1
 
     def clear(self) -> None:
-        """Remove the lines."""
         self.draw([])
 
     def close(self) -> None:

@@ -101,7 +101,6 @@ class Journal:
             self.take(entry)
 
     def write(self, entry: Entry) -> None:
-        """Add a line."""
         line = {"wall_ns": clock.wall_ns(), **msgspec.to_builtins(entry)}
         self.take(entry)
         with self._path.open("a", encoding="utf-8") as file:
@@ -146,7 +145,6 @@ class Journal:
         self._path.unlink(missing_ok=True)
 
     def take(self, entry: Entry) -> None:
-        """Update the state by an entry."""
         match entry:
             case RunBegun():
                 self.under_way[entry.folder] = RunProcess(entry.pid, entry.started_s)

@@ -61,11 +61,9 @@ class SearchPlan:
 
     @property
     def conditions(self) -> tuple[Condition, ...]:
-        """Conditions of the SLO."""
         return conditions_of(self.slo)
 
     def settings(self, scenario: Scenario) -> Settings:
-        """Settings of the search."""
         lead_s = self.warmup_s + min(_DRAIN_S, scenario.phases.drain_s) + _START_S
         if scenario.cache.arm == "warm" and not scenario.cache.salt:  # one more pass warms the cache
             lead_s = 2 * lead_s + self.window_s

@@ -38,7 +38,6 @@ values of --header are not stored: give them again with --resume. Exit codes:
 
 
 def register(commands: Any) -> None:
-    """Add the sub-command."""
     parser = commands.add_parser(
         "ab",
         description="Compare running servers by interleaved pairs of runs under the same schedule; the first one is the baseline.",

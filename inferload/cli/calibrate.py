@@ -26,7 +26,6 @@ with these times. It takes about two minutes; nothing else should run on this ma
 
 
 def register(commands: Any) -> None:
-    """Add the sub-command."""
     parser = commands.add_parser(
         "calibrate",
         description=_DESCRIPTION,

@@ -86,7 +86,6 @@ class PartFile:
         self._file.close()
 
     def restart(self) -> None:
-        """Remove the content."""
         self._file.truncate(0)
         self.size_bytes = 0
 
@@ -106,7 +105,6 @@ class PartFile:
 
 
 def part_path(whole: Path) -> Path:
-    """Return the path of the part of a file."""
     return whole.with_name(f"{whole.name}.part")
 
 

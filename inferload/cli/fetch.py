@@ -29,7 +29,6 @@ Exit codes: 0 the file is there with the right checksum; 2 it is not; 130 interr
 
 
 def register(commands: Any) -> None:
-    """Add the sub-command."""
     sets = "; ".join(f"{name}: {data.content}, {megabytes(data.size_bytes)}" for name, data in DATA_SETS.items())
     parser = commands.add_parser("fetch", description=f"Download a data set ({sets}).", epilog=_EPILOG)
     parser.add_argument("name", choices=list(DATA_SETS), help="the data set")
@@ -111,7 +110,6 @@ class Progress:
             print(self._line(done_bytes, now_s), file=self._stream, flush=True)
 
     def note(self, text: str) -> None:
-        """Print a message."""
         self._status.clear()
         print(f"inferload: {escaped_lines(safe_urls(text))}", file=self._stream, flush=True)
 

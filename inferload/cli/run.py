@@ -20,7 +20,6 @@ _EXAMPLE = "example: inferload run smoke --host http://server:8000 --users 20 --
 
 
 def register(commands: Any) -> None:
-    """Add the sub-command."""
     parser = commands.add_parser(
         "run",
         description="Run a scenario against a server: headless, or with Locust's web UI if one of its options is given.",

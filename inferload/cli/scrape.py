@@ -28,7 +28,6 @@ Exit code: 0 every page had metrics; 1 a page never had any, or samples could no
 
 
 def register(commands: Any) -> None:
-    """Add the sub-command."""
     parser = commands.add_parser(
         "scrape",
         description="Read the metrics pages of servers at fixed intervals and write them as Parquet.",

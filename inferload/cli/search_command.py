@@ -31,7 +31,6 @@ search.md and search.html have every point with its interval. Exit codes: 0 a lo
 
 
 def register(commands: Any) -> None:
-    """Add the sub-command."""
     parser = commands.add_parser(
         "search",
         description="Find the highest load that holds an SLO, within a time budget. Arguments after -- are passed to Locust.",

@@ -13,7 +13,6 @@ _FLAGS = {"gpu_hour": "--gpu-hour-price", "gpus": "--gpus", "cached_ratio": "--c
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """Add the three options."""
     group = parser.add_argument_group("cost", "with a price, report the cost per million output tokens and good turns")
     add = group.add_argument
     add("--gpu-hour-price", type=float, metavar="PRICE", help="of one GPU for one hour, in any currency")

@@ -176,7 +176,6 @@ def _part(
 
 
 def sessions(tally: Tally) -> Sessions:
-    """Counts of sessions."""
     return Sessions(
         planned=tally.sessions_planned,
         dropped=tally.sessions_dropped,

@@ -33,7 +33,6 @@ figures, the published ones beside them, and a finding on each claim. Exit codes
 
 
 def register(subparsers: Any) -> None:
-    """Add the sub-command."""
     parser = subparsers.add_parser(
         "study",
         description="Repeat the experiment of a published text, and show its figures beside the measured ones.",

@@ -40,7 +40,6 @@ codes: 0 all runs completed; 1 some failed; 2 usage error; 130, 143 interrupted.
 
 
 def register(subparsers: Any) -> None:
-    """Add the sub-command."""
     parser = subparsers.add_parser(
         "sweep",
         description="Run variants x scenarios x pairs, and compare the variants with a baseline.",

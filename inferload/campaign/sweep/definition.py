@@ -165,7 +165,6 @@ class Sweep(ScenarioPart):
 
     @property
     def prices(self) -> Prices:
-        """Prices of each server."""
         return Prices(self.cost.gpu_hour_price, self.cost.gpus, self.cost.cached_price_ratio)
 
     def priced(self, prices: Prices) -> "Sweep":

@@ -40,7 +40,6 @@ class Kept:
         self.kept: list[Any] = []  # unfinished values
 
     def event(self, data: bytes) -> None:
-        """Add an event."""
         if self.too_large:
             return
         try:
@@ -62,7 +61,6 @@ class Kept:
         self.too_large = self.size > MOST_BYTES
 
     def add(self, document: dict[str, Any]) -> None:
-        """Add the document of an event."""
         raise NotImplementedError
 
     def json(self, calls: tuple[ToolCall, ...]) -> bytes | None:

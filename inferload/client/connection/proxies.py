@@ -69,7 +69,6 @@ class Proxy:
 
     @property
     def headers(self) -> dict[str, str]:
-        """Headers of a request to the proxy."""
         return {} if self.login is None else {"Proxy-Authorization": self.login}
 
 
@@ -83,7 +82,6 @@ def is_excluded(no_proxy: str, host: str, port: int) -> bool:
 
 
 def bracketed(host: str) -> str:
-    """Return a host as in a URL."""
     return f"[{host}]" if ":" in host else host
 
 

@@ -153,7 +153,6 @@ class PythonConnection:
         self._sock.close()
 
     def _stop(self) -> None:
-        """Stop the watcher."""
         if self.closed:
             return
         self.closed = True

@@ -210,7 +210,6 @@ class Figures(Struct, frozen=True, kw_only=True):
     latency: Annotated[dict[str, Distribution], means("one entry for each [measure](measures.md) of turns, in ms")] = {}
 
     def latency_of(self, measure: str) -> Distribution:
-        """Return the distribution of a measure of turns."""
         return self.latency.get(measure, NO_SAMPLES)
 
 
@@ -245,7 +244,6 @@ class Split(Struct, frozen=True, kw_only=True):
     latency: Annotated[dict[str, Distribution], means("one entry for each [measure](measures.md) of turns, in ms")] = {}
 
     def latency_of(self, measure: str) -> Distribution:
-        """Return the distribution of a measure of turns."""
         return self.latency.get(measure, NO_SAMPLES)
 
 

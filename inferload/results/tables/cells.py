@@ -9,7 +9,6 @@ from inferload.results.documents.figures_document import Distribution
 
 
 def statistic_head(name: str) -> Head:
-    """Return the head of a column of one statistic."""
     return Head(name.replace("p999", "p99.9"), "p50" if name.startswith("p") else name)
 
 

@@ -91,7 +91,6 @@ _ROUTERS_NOTE = (
 
 
 def _routers(routers: Sequence[Server]) -> Table:
-    """Return the table of routers and gateways."""
     rows = [
         (row.head(), *(_server_cell(row, router) for router in routers))
         for row in SERVER_FIGURES

@@ -47,7 +47,6 @@ class _Column(Struct):
     known: Floats = field(default_factory=lambda: np.zeros(BUCKETS))
 
     def fold(self, bucket: int, value: float) -> None:
-        """Add a value to a bucket."""
         if math.isnan(value):
             return
         self.low[bucket] = np.fmin(self.low[bucket], value)
@@ -171,7 +170,6 @@ def _groups(weights: Sequence[int], most: int) -> list[int]:
 
 
 def _reduced(merge: np.ufunc, head: Floats, tail: Floats, groups: list[int]) -> Floats:
-    """Merge the values of each group."""
     values = np.concatenate([head, tail])
     return np.asarray(merge.reduceat(values, groups), dtype=np.float64) if len(values) else values
 

@@ -66,7 +66,6 @@ class LiveRun:
 
     @property
     def run_dir(self) -> Path:
-        """Directory of the run."""
         return self._run.directory.path
 
     def close(self) -> None:

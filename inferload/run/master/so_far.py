@@ -81,7 +81,6 @@ class ProgressFile:
         self._greenlet = gevent.spawn(self._write)
 
     def close(self) -> None:
-        """Stop writing."""
         self._greenlet.kill()
         self._file.flush()
 
@@ -161,7 +160,6 @@ def measurement_so_far(run: MasterRun) -> validity.SoFar | None:
 
 
 def gates_so_far(run: MasterRun) -> list[GateResult]:
-    """Return the gates that have a value so far."""
     counts = counts_so_far(run) if run.spec.scenario.gates else None
     if counts is None:
         return []

@@ -66,7 +66,6 @@ class Assignment(Struct, frozen=True):
 
     @classmethod
     def from_wire(cls, data: dict[str, Any]) -> "Assignment":
-        """Read a message's data."""
         return cls(**data)
 
 
@@ -89,7 +88,6 @@ class WorkerReport(Struct, frozen=True):
 
     @classmethod
     def from_wire(cls, data: dict[str, Any]) -> "WorkerReport":
-        """Read a message's data."""
         return cls(**data)
 
 

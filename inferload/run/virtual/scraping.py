@@ -21,7 +21,6 @@ class MemoryPage:
         self._simulated = simulated
 
     def get(self, timeout_s: float) -> str:
-        """Return the text of the page."""
         return self._simulated.metrics_page()
 
     def close(self) -> None:

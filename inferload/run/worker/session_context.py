@@ -57,7 +57,6 @@ class TurnPermit(NamedTuple):
     limiter: InFlightLimiter | None
 
     def leave(self) -> None:
-        """Release the slot."""
         if self.limiter is not None:
             self.limiter.leave()
 

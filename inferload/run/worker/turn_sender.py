@@ -38,7 +38,6 @@ class TurnSender:
         self._sending = gevent.Greenlet(self._send_parts)
 
     def start(self) -> None:
-        """Begin to send."""
         self._sending.start()
 
     def add(self, path: Path) -> None:
@@ -53,7 +52,6 @@ class TurnSender:
         self._sending.join()
 
     def on_taken(self, data: dict[str, Any]) -> None:
-        """Process an acknowledgement."""
         self._heard_ns = now_ns()
         if data.get("stop") is not None:
             self.stop(str(data["stop"]))

@@ -43,7 +43,6 @@ class _Ids(IdGenerator):
         return self.next[0]
 
     def generate_span_id(self) -> int:
-        """Return the ID of the next span."""
         return self.next[1]
 
 

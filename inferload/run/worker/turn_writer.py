@@ -80,7 +80,6 @@ class TurnWriter:
         return cls(folder, name, anchor, run_id, TurnSender(run_id, name, send))
 
     def start(self) -> None:
-        """Begin to write parts."""
         turns_file.warm_up()  # the first table of a process would hold up its event loop
         self._closing.start()
         if self.sender is not None:

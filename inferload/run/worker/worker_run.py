@@ -58,7 +58,6 @@ class Reports:
         self._ended = False
 
     def start(self) -> None:
-        """Begin to measure and to report."""
         if self._health is not None:
             self._health.start()
         gevent.spawn(self._send_all)

@@ -55,11 +55,9 @@ class Closed(kinds.ArrivalKind):
 
     @property
     def locust_users(self) -> kinds.LocustUsers:
-        """The first number of users."""
         return kinds.LocustUsers(self.user_changes[0][1] if self.user_changes else self.users, self.spawn_per_s)
 
     def with_users(self, users: int) -> dict[str, Any]:
-        """Return the users."""
         return {"users": users}
 
     def at_load(self, load: float) -> dict[str, Any]:
@@ -73,7 +71,6 @@ class Closed(kinds.ArrivalKind):
 
     @property
     def user_changes(self) -> Sequence[tuple[float, int]]:
-        """Changes of the profile."""
         return () if self.profile is None else self.profile.changes()
 
     def in_words(self, measure_s: float | None) -> list[str]:
@@ -132,7 +129,6 @@ class Rated(kinds.OpenArrivals):
 
     @property
     def highest_load(self) -> float:
-        """Greatest planned rate."""
         return self.rate if self.profile is None else self.rate * self.profile.curve().highest
 
     def at_load(self, load: float) -> dict[str, Any]:
@@ -202,7 +198,6 @@ class ConstantRate(Rated):
         return (index + 0.5 for index in count())
 
     def intervals_in_words(self) -> str:
-        """Return the distribution of the intervals."""
         return "at equal intervals"
 
 
@@ -220,7 +215,6 @@ class Poisson(Rated):
             yield at
 
     def intervals_in_words(self) -> str:
-        """Return the distribution of the intervals."""
         return "at random times"
 
 
@@ -241,7 +235,6 @@ class Gamma(Rated):
             yield at
 
     def intervals_in_words(self) -> str:
-        """Return the distribution of the intervals."""
         shape = self.burstiness
         kind = "Poisson" if shape == 1 else "in bursts" if shape < 1 else "more regular than Poisson"
         return f"at random times, {kind} (burstiness {number(shape)})"

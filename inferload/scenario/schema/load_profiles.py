@@ -86,5 +86,4 @@ class Ramp(LoadProfile):
         return self.end_s
 
     def in_short(self) -> str:
-        """Return the length of the ramp."""
         return f"in {duration(self.end_s - self.start_s)}"

@@ -58,11 +58,9 @@ class RateSteps(Steps, RateProfile):
 
     @property
     def rates_per_s(self) -> tuple[float, ...]:
-        """Rate of each step."""
         return tuple(step.sessions_per_s for step in self.steps)
 
     def in_words(self) -> str:
-        """Return rate and length of each step."""
         return ", then ".join(f"{number(step.sessions_per_s)}/s for {duration(step.for_s)}" for step in self.steps)
 
 
@@ -91,7 +89,6 @@ class RateRamp(Ramp, RateProfile):
 
     @property
     def rates_per_s(self) -> tuple[float, float]:
-        """First and last rate."""
         return self.from_sessions_per_s, self.to_sessions_per_s
 
     def in_words(self) -> str:
@@ -157,7 +154,6 @@ class RatePoints(RateProfile):
 
     @property
     def rates_per_s(self) -> tuple[float, ...]:
-        """Rate of each point."""
         return tuple(point.sessions_per_s for point in self.points)
 
     def in_words(self) -> str:
@@ -167,7 +163,6 @@ class RatePoints(RateProfile):
         return f"rates by {plural(len(rates), 'point')}{source}, {number(min(rates))}/s to {number(max(rates))}/s"
 
     def in_short(self) -> str:
-        """Return that the rate has a profile."""
         return "by a profile"
 
 

@@ -34,7 +34,6 @@ class TraceTimes(OpenArrivals):
 
     @property
     def rate_key(self) -> str:
-        """Key of the speed."""
         return "speed"
 
     @property

@@ -42,7 +42,6 @@ class UserSteps(Steps, Users):
 
     @property
     def highest(self) -> int:
-        """Most users of any step."""
         return max(step.users for step in self.steps)
 
     def changes(self) -> Sequence[tuple[float, int]]:
@@ -50,11 +49,9 @@ class UserSteps(Steps, Users):
         return tuple(zip(self.bounds_s(), (step.users for step in self.steps), strict=True))
 
     def step_levels(self) -> list[dict[str, float]]:
-        """Return the users of each step."""
         return [{"users": step.users} for step in self.steps]
 
     def in_words(self) -> str:
-        """Return users and length of each step."""
         return ", then ".join(f"{plural(step.users, 'user')} for {duration(step.for_s)}" for step in self.steps)
 
 
@@ -69,7 +66,6 @@ class UserRamp(Ramp, Users):
 
     @property
     def highest(self) -> int:
-        """Most users of the ramp."""
         return max(self.from_users, self.to_users)
 
     def changes(self) -> Sequence[tuple[float, int]]:

@@ -109,7 +109,6 @@ class Inbox:
         return self._totals
 
     def settle(self) -> None:
-        """Add the reports that are gathered."""
         gathered, self._gathered = self._gathered, None
         if gathered is not None:
             tallies, health, at_s = gathered.tallies, gathered.health, gathered.at_s

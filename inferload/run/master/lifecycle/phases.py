@@ -112,7 +112,6 @@ class RunEnd:
         self.given_up = GivenUp.RECORDS if self.stage is LoadStage.DELIVERING else GivenUp.TURNS
 
     def enter(self, stage: LoadStage) -> None:
-        """Begin the next stage."""
         if stage.value != self.stage.value + 1:
             raise RuntimeError(f"{stage.name} does not follow {self.stage.name}")
         self.stage = stage

@@ -46,7 +46,6 @@ class ClockOffset(Struct):
 
     @property
     def uncertain_ns(self) -> int:
-        """Uncertainty of the offsets."""
         return 0 if self.one_clock else self.rtt_ns // 2
 
 
