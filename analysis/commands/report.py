@@ -107,7 +107,6 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _print_as(form: str, run_dirs: Sequence[Path]) -> int:
-    """Print each run in the form of another tool."""
     from ..data import frames
     from ..interop import llmd, vllm_bench
 

@@ -177,7 +177,6 @@ def text(comparisons: Sequence[Comparison]) -> str:
 
 
 def markdown(comparisons: Sequence[Comparison]) -> str:
-    """Format comparisons as Markdown."""
     all_of = _contents(comparisons)
     parts = [f"**{plain(each.headline)}**" for each in all_of.compared]
     parts += [*map(plain, all_of.simulated), *(table.markdown(shown, 3) for shown in all_of.tables), plain(all_of.cost)]

@@ -59,7 +59,6 @@ def html(template: str, drawn: Sequence[Picture] = (), plotly: str | None = None
 
 
 def markdown(template: str, **context: Any) -> str:
-    """Render a Markdown template."""
     return environment(escape=False).get_template(template).render(context)
 
 

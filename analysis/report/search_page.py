@@ -117,7 +117,6 @@ def _throughput(document: SearchDocument, runs: Runs) -> Picture | None:
 
 
 def _limits(document: SearchDocument) -> dict[str, float]:
-    """Return the limits of the SLO by measure."""
     conditions = [condition for point in document.points for condition in point.conditions]
     return {entry.label.partition("(")[2].rstrip(")"): entry.limit for entry in conditions if "(" in entry.label}
 

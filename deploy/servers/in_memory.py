@@ -28,7 +28,6 @@ def start(variant: str, options: Sequence[str], facts: Mapping[str, Any], seed: 
 
 
 def options_of(variant: Variant) -> tuple[str, ...]:
-    """Return the simulator's options for a variant."""
     return simulator_line(ServerSpec(model=variant.model, variant=variant)).argv[3:]
 
 

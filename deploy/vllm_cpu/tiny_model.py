@@ -158,7 +158,6 @@ def write_json(path: Path, document: Mapping[str, object]) -> None:
 
 
 def write_model(folder: Path, shape: Shape) -> None:
-    """Write every file of the model folder."""
     vocabulary = write_tokenizer(folder)
     write_json(folder / "config.json", config(shape, vocabulary))
     # Sampling at temperature 1: with greedy decoding random weights repeat one token.

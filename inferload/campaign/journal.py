@@ -124,7 +124,6 @@ class Journal:
 
     @property
     def failures(self) -> list[RunEnded]:
-        """Runs that failed, with their causes."""
         return [entry for entry in self.runs if entry.cause]
 
     def retry(self) -> int:

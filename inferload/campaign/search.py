@@ -157,7 +157,6 @@ class PointRunner:
         )
 
     def _poll(self, load: float, number: int, progress: Path) -> Callable[[], None]:
-        """Function that shows the progress of a run."""
         show, spent_s = self.show, sum(entry.took_s for entry in self.journal.runs)
         began_ns = clock.now_ns()
         assert show is not None

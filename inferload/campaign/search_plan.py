@@ -245,7 +245,6 @@ def at(scenario: Scenario, origin: str, plan: SearchPlan, load: float, seed: int
 
 
 def _absolute(data: Any, origin: str) -> None:
-    """Make the paths of files absolute."""
     for key, value in list(data.items()) if isinstance(data, dict) else enumerate(data):
         if key == "path" and isinstance(value, str):
             data[key] = str(data_files.find(value, origin))

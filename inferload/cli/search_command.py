@@ -109,7 +109,6 @@ class _Campaign:
             self._add(look)
 
     def look(self, load: float, number: int) -> Look:
-        """Make one run."""
         try:
             look = self._performer.look(load, number)
         finally:

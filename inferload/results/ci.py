@@ -36,7 +36,6 @@ class Outputs(Struct, frozen=True):
 
     @property
     def wanted(self) -> bool:
-        """True if there is an output."""
         return bool(self.junit or self.markdown or self.github)
 
     def prepare(self) -> None:

@@ -65,7 +65,6 @@ class OpenRun:
 
     @cached_property
     def turns(self) -> TurnFiles:
-        """Turns of the run, which are read in batches."""
         run_id = None
         if self.has(rundir.MANIFEST):
             with suppress(UsageError):  # it was killed while it wrote its manifest

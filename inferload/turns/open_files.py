@@ -132,7 +132,6 @@ class TurnFile:
 
 
 def not_joined(files: Sequence[TurnFile]) -> list[TurnFile]:
-    """Return joined files, and the parts that are not in one."""
     joined = (file for file in files if file.path.stem.endswith(f"-{JOINED}"))
     joined_names: frozenset[str] = frozenset().union(*(file.parts for file in joined))
     return [file for file in files if file.path.name not in joined_names]

@@ -97,7 +97,6 @@ def _list_lines() -> list[str]:
 
 
 def _new(arguments: argparse.Namespace) -> tuple[Study, Path]:
-    """Return the study as it runs, and its folder."""
     if arguments.name is None:
         raise UsageError("study: needs NAME or --resume DIR; inferload study list prints the bundled ones")
     study = studies.load(Path(arguments.name))

@@ -178,7 +178,6 @@ class SweepRunner:
 
 
 def _ended(server: LocalServer) -> str | None:
-    """Return why a run failed, if its server ended."""
     return None if server_state.group(server) else f"the server ended during the run: {launch.why(server)}"
 
 

@@ -87,7 +87,6 @@ class StudyTable(ScenarioPart):
 
     @property
     def has_changes(self) -> bool:
-        """True if the table has changes."""
         return self.base is not None or self.against_baseline
 
     def base_of(self, row: Row, rows: Sequence[Row], baseline: str) -> Row | None:
@@ -130,7 +129,6 @@ class WithFile(ScenarioPart):
     sweep: Mapping[str, Any] = Field(description="keys that replace those of the part")
 
     def is_there(self) -> bool:
-        """Return True if the file exists."""
         return Path(self.path).is_file()
 
 

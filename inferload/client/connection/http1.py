@@ -148,7 +148,6 @@ class ChunkedDecoder:
         self.surplus = b""  # bytes after the end, an error: the client sends one request at a time
 
     def copy(self) -> "ChunkedDecoder":
-        """Return a copy with the same state."""
         other = ChunkedDecoder()
         for name in self.__slots__:
             setattr(other, name, getattr(self, name))

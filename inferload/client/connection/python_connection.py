@@ -50,7 +50,6 @@ class LoopPolls:
 
 @cache  # of an event loop, for all its connections
 def polls_of(loop: Any) -> LoopPolls:
-    """Return the stamps of an event loop."""
     return LoopPolls(loop)
 
 

@@ -71,7 +71,6 @@ class PythonParser:
         return data[:head], data[head:], of_ends, of_times, of_delays, int((~believed[first:]).sum())
 
     def _advance(self, data: bytes) -> int:
-        """Process new bytes of the body."""
         surplus = 0
         if self._framing == _CHUNKED:
             try:

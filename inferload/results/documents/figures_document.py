@@ -309,7 +309,6 @@ class EarlierRun(Struct, frozen=True, kw_only=True):
 
     @property
     def paired(self) -> dict[str, PairedMeasure]:
-        """Measures that have pairs."""
         return {name: measure for name, measure in self.measures.items() if measure.pairs}
 
 

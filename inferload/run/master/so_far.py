@@ -108,7 +108,6 @@ def progress(run: MasterRun) -> dict[str, Any]:
 
 
 def snapshot(run: MasterRun) -> Snapshot:
-    """Return the current state of a run."""
     lines = [] if run.scraping is None else list(run.scraping.latest.values())
     servers = ServersWindow([LiveWindow([(0.0, line.get("gauges") or {})]) for line in lines])
     return Snapshot(

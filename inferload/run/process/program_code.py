@@ -157,7 +157,6 @@ class LoadedCode:
         )
 
     def _folders(self, agents: Sequence[str]) -> tuple[str, ...]:
-        """Return the folders whose modules count."""
         mains = (*self._locustfiles, *agents)
         return tuple(dict.fromkeys(os.path.dirname(file) for file in mains if file not in self._single))
 

@@ -36,7 +36,6 @@ class InFlightLimiter:
             self._free += 1
 
     def close(self) -> None:
-        """Close the limiter and release all waiters."""
         self._closed = True
         while self._waiting:
             self._waiting.popleft().set(False)

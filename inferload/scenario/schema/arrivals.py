@@ -66,7 +66,6 @@ class Closed(kinds.ArrivalKind):
 
     @property
     def load_profile(self) -> LoadProfile | None:
-        """Profile of the users."""
         return self.profile
 
     @property
@@ -137,7 +136,6 @@ class Rated(kinds.OpenArrivals):
 
     @property
     def load_profile(self) -> LoadProfile | None:
-        """Profile of the rate."""
         return self.profile
 
     @property

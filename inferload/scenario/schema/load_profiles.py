@@ -53,12 +53,10 @@ class Steps(LoadProfile):
         steps: tuple[Any, ...]
 
     def bounds_s(self) -> tuple[float, ...]:
-        """Return the start time of each step."""
         return (0.0, *accumulate(step.for_s for step in self.steps[:-1]))
 
     @property
     def ends_s(self) -> float:
-        """End of the last step."""
         return float(sum(step.for_s for step in self.steps))
 
     def in_short(self) -> str:
@@ -82,7 +80,6 @@ class Ramp(LoadProfile):
 
     @property
     def ends_s(self) -> float:
-        """End of the ramp."""
         return self.end_s
 
     def in_short(self) -> str:

@@ -149,7 +149,6 @@ class RatePoints(RateProfile):
 
     @property
     def ends_s(self) -> float:
-        """Time of the last point."""
         return self.points[-1].time_s
 
     @property

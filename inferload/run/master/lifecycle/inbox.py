@@ -235,7 +235,6 @@ class Inbox:
             self.state.end.request_stop(WORKERS_ENDED, early=True)
 
     def count_listeners(self, messages: Mapping[str, int]) -> None:
-        """Count exceptions of event listeners, by message."""
         for text, count in messages.items():
             add_message(self.listeners_raised, text, count)
 

@@ -31,7 +31,6 @@ class RunPhases:
         self.windows = phase_windows(start_ns, measure_ns, end_ns)
 
     def mark(self, marks: Marks) -> None:
-        """Mark each phase that has begun, once."""
         for window in self.windows:
             if window.phase not in self._marked and window.start_ns <= now_ns():
                 self._marked.add(window.phase)

@@ -178,7 +178,6 @@ class Member(Struct):
         )
 
     def manifest(self) -> Worker:
-        """Return the worker's entry in the manifest."""
         return Worker(
             **self._outcome(),
             stripe=self.stripe,
