@@ -12,7 +12,7 @@ from typing import Any
 from inferload.base import rundir
 from inferload.base.errors import UsageError, explained
 from inferload.base.redaction import without_userinfo
-from inferload.scenario.files.data_sets import DATA_SETS
+from inferload.scenario.files.data_files import DATA_SETS
 from inferload.scenario.scenario import from_text
 
 from ..interop.pasted.bench import translate

@@ -17,19 +17,19 @@ from inferload.base.rundir import Mark
 from inferload.figures.figure import Head
 from inferload.figures.rate_figures import GOODPUT, OUTPUT
 from inferload.figures.table import Cell, Table
-from inferload.results.cost import UNPRICED, Prices, per_million, prompt_price_share
 from inferload.results.documents.manifest_document import Manifest
 from inferload.results.documents.summary_document import Results, Run, Summary, Turns
 from inferload.results.documents.typed_documents import document_of
 from inferload.results.documents.verdict_document import Reason
+from inferload.results.prices import UNPRICED, Prices, per_million, prompt_price_share
 from inferload.results.tables.run_tables import run_tables
 from inferload.scenario.scenario import from_text
 from inferload.workload.plan.load_text import LoadText, load_text
 
 from ..comparison.best import COST
 from ..data.frames import Recorded
+from ..data.manifest import recorded_prices, with_gpus
 from ..data.partial_run import Notes
-from ..data.recorded_prices import recorded_prices, with_gpus
 from ..diagnosis.advice import Cause
 from ..interop.locust_csv import LIMITATION
 from ..pages.wording import is_simulated

@@ -9,8 +9,8 @@ from inferload.base.errors import explained
 from inferload.base.rundir import Mark
 from inferload.figures.figure import Head
 from inferload.figures.table import Table
-from inferload.results.cost import UNPRICED, Prices
 from inferload.results.open_run import OpenRun
+from inferload.results.prices import UNPRICED, Prices
 
 from ..charts.charts import Pictures, pictures
 from ..data import frames, timeline, vllm_log

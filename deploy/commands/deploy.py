@@ -11,7 +11,7 @@ from typing import Any
 from inferload.base.argparse_ext import PassingParser
 from inferload.base.errors import UsageError
 from inferload.results import prices
-from inferload.results.cost import UNPRICED
+from inferload.results.prices import UNPRICED
 
 from ..launcher import launch, server_state
 from ..launcher.server_state import LocalServer

@@ -8,7 +8,7 @@ import msgspec
 
 from inferload.base.deployments import Deployment
 from inferload.base.errors import UsageError
-from inferload.results.cost import UNPRICED, Prices
+from inferload.results.prices import UNPRICED, Prices
 
 from ..simulator.in_memory import InMemoryServer, ServerEnd
 from ..variants.variant import Variant, document, named

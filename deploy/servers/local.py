@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from inferload.results import prices
-from inferload.results.cost import Prices
+from inferload.results.prices import Prices
 
 from ..launcher import launch, probe, server_info
 from ..launcher.launch import ProgressCallback, to_stderr

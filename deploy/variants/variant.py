@@ -16,7 +16,7 @@ from typing import Any
 
 from inferload.base.errors import UsageError
 from inferload.results import prices
-from inferload.results.cost import UNPRICED, Prices
+from inferload.results.prices import UNPRICED, Prices
 from inferload.scenario.files import catalog
 from inferload.scenario.files.yaml_text import parse
 

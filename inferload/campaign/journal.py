@@ -189,6 +189,14 @@ def made_folder(folder: Path, *, new: bool, files: Mapping[str, str] = MappingPr
     return folder
 
 
+def unused_folder(into: Path | None, name: str, file: str = JOURNAL) -> Path:
+    """Return the folder of a new campaign: of --into, or one below runs. UsageError if it has a campaign, with this file."""
+    folder = into or Path("runs") / rundir.default_name(name)
+    if (folder / file).exists():
+        raise UsageError(f"{folder}: already contains runs; use --resume {folder}, or another folder with --into")
+    return folder
+
+
 @contextmanager
 def alone(folder: Path) -> Iterator[None]:
     """Lock a campaign's folder for this process; UsageError if another process holds it."""

@@ -13,7 +13,7 @@ from inferload.base.numbers import clock
 from inferload.base.redaction import safe_urls
 from inferload.base.status_lines import StatusLines
 from inferload.cli.download import download, is_there, megabytes, part_path
-from inferload.scenario.files.data_sets import DATA_SETS
+from inferload.scenario.files.data_files import DATA_SETS
 
 DRAW_S = 0.2
 LINES = 10  # on a stream that is no terminal

@@ -14,7 +14,7 @@ from inferload.deploy.servers.engines import VLLM_CPU_ENVIRONMENT, ServerSpec
 from inferload.deploy.variants.variant import Variant, bundled, named
 from ports import unused_port
 
-from inferload.results.cost import UNPRICED
+from inferload.results.prices import UNPRICED
 
 pytestmark = [pytest.mark.vllm, pytest.mark.timeout(900)]
 

@@ -13,7 +13,7 @@ from inferload.base.errors import UsageError
 from inferload.campaign.pairs import MAX_PAIRS, SD_LOG
 from inferload.deploy.variants.variant import Variant, changed, label, named
 from inferload.figures.turn_figures import TTFT
-from inferload.results.cost import Prices
+from inferload.results.prices import Prices
 from inferload.scenario import overrides
 from inferload.scenario import scenario as scenarios
 from inferload.scenario.files import catalog, typed_yaml

@@ -95,7 +95,8 @@ class Series:
         self._t_s.append(t_s)
         self.sequence += 1
         for name, column in self._columns.items():
-            column.recent.append(_stored(values.get(name)))
+            value = values.get(name)
+            column.recent.append(float(value) if value is not None and math.isfinite(value) else math.nan)
         if len(self._t_s) > RECENT:
             self._age()
 
@@ -172,10 +173,6 @@ def _groups(weights: Sequence[int], most: int) -> list[int]:
 def _reduced(merge: np.ufunc, head: Floats, tail: Floats, groups: list[int]) -> Floats:
     values = np.concatenate([head, tail])
     return np.asarray(merge.reduceat(values, groups), dtype=np.float64) if len(values) else values
-
-
-def _stored(value: float | None) -> float:
-    return float(value) if value is not None and math.isfinite(value) else math.nan
 
 
 def _shown(value: float) -> float | int | None:

@@ -6,8 +6,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from inferload.base.clock import now_ns
-from inferload.run.worker.limits import InFlightLimiter
-from inferload.run.worker.run_part import RunPart
+from inferload.run.worker.run_part import InFlightLimiter, RunPart
 from inferload.run.worker.turn_dispatcher import TurnDispatcher
 from inferload.turns.record import PhaseWindow
 from inferload.turns.run_windows import RunWindows

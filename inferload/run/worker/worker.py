@@ -21,9 +21,9 @@ from inferload.results.verdict.failures import exception_text
 from inferload.results.verdict.first_errors import FirstError, RequestKind
 from inferload.results.verdict.outcome import INVALID
 from inferload.run.process import protocol
+from inferload.run.process.greenlets import SilenceClock
 from inferload.run.process.protocol import Assignment, windows_from_wire
 from inferload.run.process.settings import ProcessSettings
-from inferload.run.process.silence import SilenceClock
 from inferload.run.worker.load_loops import OpenLoop
 from inferload.run.worker.worker_run import WorkerRun
 

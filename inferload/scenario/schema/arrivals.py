@@ -16,11 +16,10 @@ from inferload.base.numbers import duration, number, plural
 from inferload.scenario.schema import arrival_kind as kinds
 from inferload.scenario.schema.base import AtLeastOne, one_of
 from inferload.scenario.schema.distributions import Positive
-from inferload.scenario.schema.load_profiles import LoadProfile
+from inferload.scenario.schema.load_profiles import LoadProfile, UserProfile
 from inferload.scenario.schema.rate_curves import ALWAYS_ONE, RateCurve
 from inferload.scenario.schema.rate_profiles import Profile
 from inferload.scenario.schema.trace_times import TraceTimes
-from inferload.scenario.schema.user_profiles import UserProfile
 
 
 class Closed(kinds.ArrivalKind):
