@@ -77,7 +77,6 @@ class PlayedClient:
             self._end(*self._turns.popleft())
 
     def give_up_all(self) -> None:
-        """End all turns as unfinished."""
         while self._turns:
             self._end(*self._turns.popleft(), failure=Failure.UNFINISHED)
 
@@ -172,7 +171,6 @@ class PlayedRun(worker_run.WorkerRun):
         self.runs.append(self)
 
     def start(self) -> None:
-        """Begin to play, too."""
         super().start()
         gevent.spawn(self._play)
 
@@ -230,7 +228,6 @@ def main() -> int:
 
 
 def _worker(arguments: argparse.Namespace, number: int, user_classes: list[type], code: LoadedCode) -> Any:
-    """Connect a worker; return its runner."""
     environment = Environment(user_classes=user_classes)
     runner = environment.create_worker_runner("127.0.0.1", arguments.master_port)
     own = ProcessSettings(

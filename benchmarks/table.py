@@ -127,7 +127,6 @@ def figure(value: float | None, digits: int) -> str:
 
 
 def line(cells: Iterable[str]) -> str:
-    """Return a row of a Markdown table."""
     return "| " + " | ".join(cell.replace("|", "/").replace("\n", " ") for cell in cells) + " |"
 
 

@@ -87,7 +87,6 @@ class FleetResult:
 
     @property
     def holds(self) -> bool:
-        """True if all limits are met."""
         return not self.lost and self.cpu_share <= CPU_SHARE and self.lag_s <= LAG_S and self.end_s <= END_S
 
     def text(self) -> str:

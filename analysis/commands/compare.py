@@ -178,7 +178,6 @@ def _limited(comparison: "Comparison", limits: "list[MaxChange]") -> "Comparison
 
 
 def _output(arguments: argparse.Namespace, comparisons: "list[Comparison]") -> None:
-    """Print the comparisons, and write the files of the options."""
     from ..comparison import documents, text
 
     forms = {

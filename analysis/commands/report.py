@@ -192,7 +192,6 @@ def _check(arguments: argparse.Namespace) -> None:
 
 
 def _reported(arguments: argparse.Namespace) -> bool:
-    """Return True if an option of the reports is given."""
     given = (
         *(arguments.minute, arguments.server_log, arguments.vllm_bench, arguments.together),
         *(getattr(arguments, name) for name in _PRICES),

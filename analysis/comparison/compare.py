@@ -92,7 +92,6 @@ class Comparison:
 
     @property
     def tested(self) -> bool:
-        """True if the primary figure was tested."""
         return self.primary.tested
 
     @property

@@ -72,7 +72,6 @@ def read_side(path: Path, label: str | None = None, names: tuple[str, ...] = NAM
 
 
 def named_side(argument: str, names: tuple[str, ...]) -> Side:
-    """Read the side of `[NAME=]PATH`."""
     label, path = named_path(argument)
     return read_side(path, label, names)
 

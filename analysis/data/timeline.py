@@ -232,7 +232,6 @@ class SecondsWindow:
         return self.server.in_front
 
     def publishes(self, metric: str) -> bool:
-        """Return True if the page has the metric."""
         return metric in self.server.metrics
 
     def gauge(self, reading: Reading, statistic: Statistic) -> Floats:

@@ -48,7 +48,6 @@ def make_search(folder: Path) -> tuple[str, Path, Path]:
 
 
 def headline(document: SearchDocument) -> str:
-    """Format the answer of the search as a sentence."""
     if document.answer is None:
         return f"Sweep of {document.scenario.name} at {len(document.points)} loads, against {document.slo}"
     return document.answer.text[:1].upper() + document.answer.text[1:]

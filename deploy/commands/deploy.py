@@ -180,7 +180,6 @@ def chosen(port: int | None) -> LocalServer:
 
 
 def _status_line(server: LocalServer, state: str) -> str:
-    """Line of a server in the output of `status`."""
     pinned = "" if server.cores is None else f"  cores {launch.cores_text(server.cores)}"
     since = f"{server_state.age_s(server):.0f} s ago"
     shown = f"{server.variant['name']} ({server.model})" if server.variant else server.model

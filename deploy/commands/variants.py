@@ -21,7 +21,6 @@ WIDTH = 80  # of a terminal; command lines are not wrapped, for copying
 
 
 def add_list(actions: Any) -> None:
-    """Add `list`."""
     parser = actions.add_parser("list", help="list the variants with purpose and hardware")
     parser.add_argument("--family", help="only this family, such as tiny")
     parser.add_argument("--json", action="store_true", help="print all properties as JSON")
@@ -29,7 +28,6 @@ def add_list(actions: Any) -> None:
 
 
 def add_show(actions: Any) -> None:
-    """Add `show`."""
     parser = actions.add_parser(
         "show", help="show a variant's command line, environment, sizes and difference from its base"
     )
@@ -141,7 +139,6 @@ def _size_rows(variant: Variant) -> list[tuple[str, str]]:
 
 
 def _command(variant: Variant, engine: str | None, line: CommandLine | None) -> tuple[str, list[str]]:
-    """Return the title of a command line, and its lines."""
     if line is None:
         return f"for vLLM {VLLM}", _wrapped(["vllm", "serve", variant.model, *variant.argv], 3)
     words = [f"{name}={value}" for name, value in line.defaults.items()]

@@ -64,7 +64,6 @@ def state_file(port: int) -> Path:
 
 
 def to_document(server: LocalServer) -> dict[str, Any]:
-    """Return the content of a state file."""
     document = dataclasses.asdict(server)
     facts = document.pop("facts")
     return {**facts, **document, "log": str(server.log), "url": server.url}

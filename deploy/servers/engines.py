@@ -70,7 +70,6 @@ class CommandLine:
     fixed: Mapping[str, str]
 
     def command(self, ready_s: float) -> Command:
-        """Return the command with the environment of this process."""
         return Command(self.argv, {**self.defaults, **os.environ, **self.fixed}, ready_s)
 
 

@@ -107,7 +107,6 @@ class Variant:
         return replace(self, args={**self.args, **changes})
 
     def difference(self, base: "Variant") -> list[str]:
-        """Return the differences from another variant, one line each."""
         lines = _changes(base.args, self.args)
         if self.model != base.model:
             lines.insert(0, f"model: {base.model} -> {self.model}")
@@ -275,7 +274,6 @@ def _check_keys(document: Mapping[str, Any], known: set[str], where: str) -> Non
 
 
 def document(variant: Variant) -> dict[str, Any]:
-    """Return all properties of a variant, for JSON."""
     return {
         "name": variant.name,
         "family": variant.family,

@@ -68,7 +68,6 @@ class Shape:
 
 
 def config(shape: Shape, vocabulary: int) -> dict[str, object]:
-    """`config.json` of a Qwen3 of that shape."""
     heads = shape.hidden // HEAD_DIM
     return {
         "architectures": ["Qwen3ForCausalLM"],

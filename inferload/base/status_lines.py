@@ -62,7 +62,6 @@ class StatusLines:
         self.draw([])
 
     def close(self) -> None:
-        """Remove the lines and stop watching handlers."""
         self.clear()
         for handler in self._handlers:
             handler.removeFilter(self._make_way)

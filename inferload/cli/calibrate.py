@@ -91,7 +91,6 @@ HEAD = (
 
 
 def row(point: SizeResult) -> str:
-    """Return the table row of a size."""
     figures = point.figures
     lag = "-" if figures.loop_lag_ms is None else f"{short(figures.loop_lag_ms)} ({figures.loop_lag_at})"
     cpu = percent(figures.cpu_share, "-")

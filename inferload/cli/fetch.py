@@ -114,7 +114,6 @@ class Progress:
         print(f"inferload: {escaped_lines(safe_urls(text))}", file=self._stream, flush=True)
 
     def close(self) -> None:
-        """Remove the status line."""
         self._status.close()
 
     def _line(self, done_bytes: int, now_s: float) -> str:

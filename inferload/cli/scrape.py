@@ -159,7 +159,6 @@ class ScrapeProgress:
         return f"{clock((now_ns() - self._begun_ns) / NS_PER_S)} · {counts} · {up} of {len(self._answered)} targets up"
 
     def show(self) -> None:
-        """Redraw the line on a terminal."""
         if self._terminal:
             print(f"\r\x1b[K{self.line()}", end="", file=sys.stderr, flush=True)
 

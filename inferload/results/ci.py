@@ -30,7 +30,6 @@ class Outputs(Struct, frozen=True):
 
     @classmethod
     def of(cls, options: Any) -> "Outputs":
-        """Return the outputs of parsed options, with absolute paths."""
         junit, markdown = (Path(path).absolute() if path else None for path in (options.junit, options.markdown))
         return cls(junit, markdown, bool(options.github))
 

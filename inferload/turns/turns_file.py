@@ -88,7 +88,6 @@ def rows_of(folder: Path, worker: str) -> int:
 
 
 def joined_path(folder: Path, worker: str) -> Path:
-    """Return the path of a worker's joined file."""
     return folder / f"{_safe(worker)}-{JOINED}.parquet"
 
 

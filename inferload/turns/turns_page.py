@@ -92,7 +92,6 @@ that ends its sending, then reads a request and resets the connection before its
 
 
 def document() -> str:
-    """Return the text of docs/reference/turns.md."""
     kinds = [f"list of {row.type.value_type}" if pa.types.is_list(row.type) else str(row.type) for row in TURN_COLUMNS]
     rows = "".join(f"| `{row.name}` | {kind} | {row.text} |\n" for row, kind in zip(TURN_COLUMNS, kinds, strict=True))
     return _HEAD + rows + _RETRIES

@@ -34,7 +34,6 @@ def grid_point(values: Mapping[str, str]) -> str:
 
 
 def grid_value(value: str | int | float | bool) -> str:
-    """Format a value of a grid as in YAML."""
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 

@@ -75,7 +75,6 @@ class Kept:
         return encoded if len(encoded) <= MOST_BYTES else None
 
     def parts(self, calls: tuple[ToolCall, ...]) -> Any:
-        """Return the answer as a JSON value."""
         raise NotImplementedError
 
 
@@ -116,7 +115,6 @@ class ChatKept(Kept):
                 grow(self._fields, {key: value})
 
     def text(self, key: str, text: str) -> None:
-        """Add a text of the field `key` of the message."""
         if key == "content":
             grow_content(self._fields, text)
         elif key in _TEXTS:

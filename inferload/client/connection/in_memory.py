@@ -65,7 +65,6 @@ class MemoryConnection:
         return not self.closed
 
     def offer(self, data: bytes) -> bytes:
-        """Send a request whole."""
         self._end.send(data)
         return b""
 

@@ -222,12 +222,10 @@ class ParsedReply(HttpReply):
         return reads if stop - first == len(reads.ends) else _slice(reads, first, stop)
 
     def watch_next(self) -> None:
-        """See HttpReply.watch_next."""
         if self._parser is not None:
             self._parser.watch_next()
 
     def drop(self) -> None:
-        """Discard the remaining reads and the callbacks."""
         super().drop()
         self.on_parse_due = nothing
         self._parser = None
@@ -348,7 +346,6 @@ class GatheredReply(ParsedReply):
         self.on_mark()
 
     def drop(self) -> None:
-        """Discard the remaining reads and the callbacks."""
         super().drop()
         self.on_full = self.on_room = self.on_mark = nothing
 

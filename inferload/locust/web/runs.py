@@ -160,7 +160,6 @@ class RunPages:
         return _archive(path, path / rundir.TURNS, f"{name_of(path)}-turns.zip")
 
     def whole(self, name: str) -> Response:
-        """Answer with a run directory as a zip archive."""
         path = self._path(name)
         return _archive(path, path, f"{name_of(path)}.zip")
 

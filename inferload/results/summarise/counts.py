@@ -94,7 +94,6 @@ class Others(Struct, frozen=True):
 
     @property
     def exceptions(self) -> Exceptions:
-        """`exceptions` block of the summary."""
         by_message = [TaskException(message=text, count=count) for text, count in self.messages.items()]
         return Exceptions(count=self.raised, first=self.first, by_message=by_message)
 
@@ -119,7 +118,6 @@ class Plan(Struct, frozen=True, dict=True):
 
     @cached_property
     def data(self) -> DataContext:
-        """Facts about the workload's data."""
         return DataContext.from_wire(self.data_wire, self.origin)
 
 

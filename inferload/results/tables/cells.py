@@ -42,7 +42,6 @@ def share(value: float | None) -> str | None:
 
 
 def marks_note(rows: Iterable[Sequence[Cell]]) -> str:
-    """Explain `~` if a cell has it."""
     marked = any(isinstance(cell, Detailed) for row in rows for cell in row)
     text = " ~: fewer than 10 samples beyond the percentile; a page has its 95 % interval, for independent samples, in brackets."
     return text if marked else ""

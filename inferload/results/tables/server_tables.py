@@ -130,7 +130,6 @@ def _server_rows(
 
 
 def _unknown(cells: Sequence[Cell]) -> bool:
-    """Return True if a row has no value."""
     return all(cell is None or cell == "" for cell in cells[1:])
 
 

@@ -138,7 +138,6 @@ class LiveRun:
         }
 
     def _current_tables(self) -> dict[str, Any]:
-        """Return the tables as of the newest point."""
         sequence = self.recorder.series.sequence
         if self._tables is None or self._tables[0] != sequence:
             self._tables = sequence, self._tables_so_far() if self._result is None else self._tables_after(self._result)

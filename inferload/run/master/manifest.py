@@ -25,7 +25,6 @@ def models_of(spec: RunSpec, preflight: Preflight) -> list[str]:
 
 
 def about(run: MasterRun) -> Run:
-    """Return the `run` block of the summary."""
     scenario, virtual = run.spec.scenario, virtual_server.current
     stand_ins = dict.fromkeys(server.stands_for for server in run.preflight.targets if server.stands_for)
     return Run(

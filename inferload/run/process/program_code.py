@@ -57,7 +57,6 @@ class ProgramCode(Struct, frozen=True):
         return ", ".join(self.mains)
 
     def to_wire(self) -> dict[str, Any]:
-        """Return the code as data of a message."""
         return structs.asdict(self)
 
     @classmethod

@@ -64,7 +64,6 @@ class VirtualTimer:
         self.close()
 
     def is_due(self, start: int) -> bool:
-        """Return True if the start of this number still counts."""
         return self.active and self._start == start
 
     def expire(self) -> None:

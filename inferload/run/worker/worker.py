@@ -103,7 +103,6 @@ class Worker:
                 pass
 
     def give_up(self) -> None:
-        """End turns in flight as unfinished."""
         if self._run is not None:
             self._run.turns.give_up()
 
@@ -165,7 +164,7 @@ class Worker:
         self._runner.send_message(protocol.PONG, reply)
 
     def _on_prepare(self, environment: Any, msg: Any) -> None:
-        assignment = Assignment.from_wire(msg.data)
+        assignment = Assignment(**msg.data)
         reply: dict[str, Any] = {
             "run_id": assignment.run_id,
             "name": assignment.name,

@@ -49,7 +49,6 @@ class Closed(kinds.ArrivalKind):
 
     @property
     def highest_load(self) -> float:
-        """Most users at any time."""
         return float(self.most_users)
 
     @property
@@ -161,7 +160,6 @@ class Rated(kinds.OpenArrivals):
         """Return the distribution of the intervals, after "sessions start"."""
 
     def starts_in_words(self) -> str:
-        """Return the distribution of the intervals and the rate."""
         rate = f"{number(self.rate)} per second" if self.profile is None else "at a changing rate"
         return f"{self.intervals_in_words()}, {rate}"
 

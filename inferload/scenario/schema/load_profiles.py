@@ -158,7 +158,6 @@ class UserRamp(Ramp, Users):
         return ((0.0, self.from_users), *ramp)
 
     def in_words(self) -> str:
-        """Return the users and times of both ends."""
         users = f"{self.from_users} to {plural(self.to_users, 'user')}"
         return f"{users} from {duration(self.start_s)} to {duration(self.end_s)}"
 

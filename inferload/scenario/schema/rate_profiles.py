@@ -48,7 +48,6 @@ class RateSteps(Steps, RateProfile):
     )
 
     def curve(self) -> RateCurve:
-        """Return one flat piece per step."""
         pieces = [flat(step.for_s, step.sessions_per_s) for step in self.steps]
         return RateCurve([*pieces, flat(FOREVER, self.steps[-1].sessions_per_s)])
 
@@ -82,7 +81,6 @@ class RateRamp(Ramp, RateProfile):
         return self
 
     def curve(self) -> RateCurve:
-        """Return the ramp between two flat pieces."""
         first, last = self.rates_per_s
         ramp = Linear(self.end_s - self.start_s, first, last)
         return RateCurve([flat(self.start_s, first), ramp, flat(FOREVER, last)])
@@ -92,7 +90,6 @@ class RateRamp(Ramp, RateProfile):
         return self.from_sessions_per_s, self.to_sessions_per_s
 
     def in_words(self) -> str:
-        """Return the rates and times of both ends."""
         rates = f"{number(self.from_sessions_per_s)}/s to {number(self.to_sessions_per_s)}/s"
         return f"linear ramp {rates}, from {duration(self.start_s)} to {duration(self.end_s)}"
 

@@ -109,6 +109,10 @@ def test_a_late_worker_is_reported_once() -> None:
     assert worker_watchdog.newcomers(roster, clients, known) == []
 
 
+class Nothing(msgspec.Struct):
+    """An assignment without fields."""
+
+
 class LossDetection:
     """Arguments of `mark_lost`, and the losses that it reports."""
 
@@ -182,7 +186,7 @@ def test_assignments_wait_until_locust_sees_all_workers() -> None:
         waiting = gevent.spawn(
             worker_setup.send_assignments,
             members.members,
-            lambda _member: SimpleNamespace(to_wire=dict),
+            lambda _member: Nothing(),
             lambda *_message: None,
             clients,
             lambda: None,
@@ -273,7 +277,7 @@ def accepted(member: Member) -> str:
     try:
         worker_setup.send_assignments(
             [member],
-            lambda _member: SimpleNamespace(to_wire=dict),  # type: ignore[arg-type,return-value]
+            lambda _member: Nothing(),  # type: ignore[arg-type,return-value]
             send_nothing,
             {},
             lambda: None,

@@ -86,7 +86,7 @@ class Inbox:
 
     def on_report(self, member: Member, data: dict[str, Any]) -> None:
         """Add a worker's report to the totals."""
-        report = WorkerReport.from_wire(data)
+        report = WorkerReport(**data)
         silent_s = member.silent_s()
         if silent_s > GAP_S and self.state.phases.windows:
             self.state.marks.add(

@@ -60,7 +60,7 @@ class Steering:
 
     # -- from Locust's page, a LoadTestShape and the scenario
 
-    def change_users(self, users: int, by: ChangedBy) -> None:
+    def change_users(self, users: int, by: ChangedBy = "hand") -> None:
         """Mark a change of users; in an open loop, send the new rate to the workers."""
         ramped = self._ramp is not None
         self.end_ramp()

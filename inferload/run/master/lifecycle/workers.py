@@ -256,7 +256,6 @@ class WorkerChannel:
                 self._runner.send_message(kind, data, receiver.client_id)
 
     def announce(self, kind: str, **data: Any) -> None:
-        """Send a message of the run to all workers."""
         self.send(kind, {"run_id": self._run_id, **data})
 
     def announce_rate(self, rate: float) -> int:
