@@ -40,6 +40,7 @@ _LEVELS = {
     "suspect": "The measurement is suspect: read the reasons before you use the numbers",
     "invalid": "THE MEASUREMENT IS NOT VALID: these numbers do not describe the server",
 }
+_CAUTIONS = {"invalid": "measurement not valid", "suspect": "measurement suspect", "incomplete": "run incomplete"}
 _NO_TURNS = Turns(sent=0, ok=0, failed=0, unfinished=0)
 INCOMPLETE = (
     "The run is incomplete: it ended before its summary was written, or the file is damaged: no verdict, no result"
@@ -119,7 +120,7 @@ def build(
         state=state.replace(" ", "-"),
         headline=headline,
         verdict=" ".join(sentences),
-        caution=_caution(level) or ("stopped early" if state == "stopped early" else ""),
+        caution=_CAUTIONS.get(level) or ("stopped early" if state == "stopped early" else ""),
         reasons=tuple(reason for reason in reasons if reason.decides),
         remarks=_remarks(manifest, reasons, unreadable.all()),
         causes=tuple(causes),
@@ -166,14 +167,6 @@ def recorded_load(manifest: Manifest, marks: Sequence[Mark]) -> LoadText | None:
 def _level(summary: Summary | None) -> str:
     level = "incomplete" if summary is None else summary.verdict.measurement
     return level if level in _LEVELS else "incomplete"
-
-
-def _caution(level: str) -> str:
-    return {
-        "invalid": "measurement not valid",
-        "suspect": "measurement suspect",
-        "incomplete": "run incomplete",
-    }.get(level, "")
 
 
 def _remarks(manifest: Manifest, reasons: Sequence[Reason], unreadable: Sequence[str]) -> tuple[str, ...]:

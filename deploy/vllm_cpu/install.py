@@ -83,12 +83,8 @@ def requirements(metadata: str) -> list[str]:
     """Return the requirement lines of a wheel's METADATA for text models on the CPU, with markers, which pip evaluates."""
     head = metadata.replace("\r\n", "\n").split("\n\n", 1)[0]
     wanted = [line.partition(":")[2].strip() for line in head.split("\n") if line.lower().startswith("requires-dist:")]
-    named = [(line, name_of(line)) for line in wanted if not _is_extra(line)]
+    named = [(line, name_of(line)) for line in wanted if not re.search(r"\bextra\s*==", line.partition(";")[2])]
     return [line for line, name in named if name not in LEFT_OUT and not GPU_ONLY.match(name)]
-
-
-def _is_extra(requirement: str) -> bool:
-    return re.search(r"\bextra\s*==", requirement.partition(";")[2]) is not None
 
 
 def metapackage(folder: Path, version: str) -> Path:
