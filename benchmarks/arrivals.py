@@ -50,7 +50,6 @@ class ArrivalResult:
         return bool(self.overloaded) or (self.off <= WITHIN and self.lag_p99_ms < LAG_P99_MS)
 
     def line(self) -> str:
-        """Return the line for the terminal."""
         cause = f"; the client was overloaded: {', '.join(self.overloaded)}" if self.overloaded else ""
         return (
             f"{self.kind:9} offered {self.offered_per_s:.2f}/s, achieved {self.achieved_per_s:.2f}/s ({self.off:.2%} off), "
@@ -60,7 +59,6 @@ class ArrivalResult:
 
 
 def result_of(kind: str, summary: dict[str, Any]) -> ArrivalResult:
-    """Extract the result from the summary of a run."""
     rates, lag, verdict = summary["rates"], summary["latency"]["lag_ms"], summary["verdict"]
     reasons = {reason["code"] for reason in verdict["reasons"] if reason["phase"] == "measure"}
     sessions = rates["offered_sessions_per_s"], rates["achieved_sessions_per_s"], summary["sessions"]["dropped"]

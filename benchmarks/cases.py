@@ -37,7 +37,6 @@ class Case:
 
     @property
     def turn_s(self) -> float:
-        """Nominal duration of a turn."""
         return (self.ttft_ms + (self.events - 1) * self.gap_ms) / 1e3
 
     @property

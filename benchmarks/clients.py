@@ -37,12 +37,10 @@ class Load:
 
     @property
     def turns_each(self) -> int:
-        """Turns per stream."""
         return self.case.turns_of(self.streams)
 
     @property
     def turns(self) -> int:
-        """Turns of all streams."""
         return self.streams * self.turns_each
 
     @property

@@ -58,7 +58,6 @@ class Shares:
 
 
 def shares(comparisons: Sequence[Comparison]) -> Shares:
-    """Return the shares over comparisons."""
     called = sum(comparison.primary.answer in ("better", "worse") for comparison in comparisons)
     return Shares(called / len(comparisons), sum(one.regressed for one in comparisons) / len(comparisons))
 
@@ -144,7 +143,6 @@ def record(folder: Path, seeds: int) -> dict[str, list[Run]]:
 
 
 def _record(run_dir: Path, seed: int, slower: float) -> None:
-    """Record a run on a new server."""
     run_dir.parent.mkdir(parents=True, exist_ok=True)
     file = run_dir.parent / "scenario.yaml"
     file.write_text(json.dumps(_SCENARIO), encoding="utf-8")

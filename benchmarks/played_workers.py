@@ -68,7 +68,6 @@ class PlayedClient:
         return []
 
     def start(self, request: TurnRequest) -> None:
-        """Begin a turn."""
         self._turns.append((request, self._answers[(self.begun + 7 * self._assignment.stripe) % _ANSWERS]))
         self.begun += 1
 
@@ -78,7 +77,6 @@ class PlayedClient:
             self._end(*self._turns.popleft())
 
     def give_up_all(self) -> None:
-        """End all turns as unfinished."""
         while self._turns:
             self._end(*self._turns.popleft(), failure=Failure.UNFINISHED)
 
@@ -142,7 +140,6 @@ class PlayedClients:
         self.clients: list[PlayedClient] = []
 
     def open(self, on_turn: Callable[[int, TurnResult], None]) -> None:
-        """Create the client."""
         self.clients.append(PlayedClient(self._assignment, partial(on_turn, 0)))
 
     def __iter__(self) -> Iterator[PlayedClient]:
@@ -152,7 +149,6 @@ class PlayedClients:
         return self.clients[number]
 
     def number_of(self, _session: int, _endpoint: str | None = None) -> int:
-        """Return the number of the only client."""
         return 0
 
     def close(self) -> None:
@@ -175,13 +171,11 @@ class PlayedRun(worker_run.WorkerRun):
         self.runs.append(self)
 
     def start(self) -> None:
-        """Begin to play, too."""
         super().start()
         gevent.spawn(self._play)
 
     @property
     def begun(self) -> int:
-        """Turns begun."""
         return sum(client.begun for client in self.turns.clients)
 
     def _play(self) -> None:
@@ -234,7 +228,6 @@ def main() -> int:
 
 
 def _worker(arguments: argparse.Namespace, number: int, user_classes: list[type], code: LoadedCode) -> Any:
-    """Connect a worker; return its runner."""
     environment = Environment(user_classes=user_classes)
     runner = environment.create_worker_runner("127.0.0.1", arguments.master_port)
     own = ProcessSettings(

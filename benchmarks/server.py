@@ -98,5 +98,4 @@ class PacedServer:
         return document
 
     def reset(self) -> None:
-        """Reset the counts."""
         self.call("POST", "/stats/reset")

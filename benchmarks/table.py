@@ -45,7 +45,6 @@ READER_NAME = "C reader"
 
 
 def page(rows: Sequence[BenchRow], absent: Mapping[str, str], about: Mapping[str, str], command: str) -> str:
-    """Return the page as Markdown."""
     parts = [_opening(about, command)]
     for name in dict.fromkeys(row.case for row in rows):
         case_rows = [row for row in rows if row.case == name]
@@ -128,7 +127,6 @@ def figure(value: float | None, digits: int) -> str:
 
 
 def line(cells: Iterable[str]) -> str:
-    """Return a row of a Markdown table."""
     return "| " + " | ".join(cell.replace("|", "/").replace("\n", " ") for cell in cells) + " |"
 
 

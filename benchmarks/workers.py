@@ -87,11 +87,9 @@ class FleetResult:
 
     @property
     def holds(self) -> bool:
-        """True if all limits are met."""
         return not self.lost and self.cpu_share <= CPU_SHARE and self.lag_s <= LAG_S and self.end_s <= END_S
 
     def text(self) -> str:
-        """Return the table for the terminal."""
         rows = (
             ("master, share of a core", f"{self.cpu_share:.0%}", f"{CPU_SHARE:.0%}"),
             ("CPU time of the master, with the turn records, s", f"{self.cpu_s:.1f}", ""),
@@ -212,7 +210,6 @@ def _player(fleet: Fleet, folder: Path, port: int, number: int) -> Iterator[subp
 
 
 def _watch(master: subprocess.Popen[bytes], progress: Path, watched: Watched) -> None:
-    """Watch the master until its end."""
     process, known, before = psutil.Process(master.pid), 0, os.times()
     while master.poll() is None:
         with suppress(psutil.Error, OSError, LookupError):  # at its end

@@ -67,7 +67,6 @@ def layout(height: int, x: PlotlyDict, y: PlotlyDict, **more: Any) -> PlotlyDict
 
 
 def title(text: str) -> PlotlyDict:
-    """Return the title of an axis."""
     return {"text": text, "standoff": 6}
 
 
@@ -94,7 +93,6 @@ def in_range(limits: Sequence[LatencyLimit], measure: str, most: float) -> list[
 
 
 def instant_line(at_s: float) -> PlotlyDict:
-    """Return the shape of a vertical line at an instant."""
     at_s, line = round(at_s, 3), {"color": GREY, "width": 1, "dash": "dot"}
     return {"type": "line", "xref": "x", "yref": "paper", "x0": at_s, "x1": at_s, "y0": 0, "y1": 1, "line": line}
 

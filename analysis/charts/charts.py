@@ -22,7 +22,6 @@ class Pictures:
     lanes: Lanes | None
 
     def of(self, key: str) -> Picture | None:
-        """Return the chart of a key."""
         return next((picture for picture in self.drawn if picture.key == key), None)
 
 
@@ -52,10 +51,7 @@ def pictures(run: RunFrames, timeline: Frame, parts: Frame, notes: Notes, minute
         ("the chart of steps", "", lambda: load.picture([load.of_steps(steps)], slo)),
         ("the turns of one minute", run.marked, lambda: None if minutes is None else lanes.picture(minutes)),
     )
-    drawn = [_marked(notes.unless_damaged(name, make), mark) for name, mark, make in makers]
-    return Pictures(tuple(picture for picture in drawn if picture is not None), minutes)
-
-
-def _marked(picture: Picture | None, mark: str) -> Picture | None:
-    """Begin the note of a chart with the sample that it is from."""
-    return None if picture is None else replace(picture, note=mark + picture.note)
+    drawn = [(notes.unless_damaged(name, make), mark) for name, mark, make in makers]
+    # The note of a chart begins with the sample that it is from.
+    pictures = (replace(picture, note=mark + picture.note) for picture, mark in drawn if picture is not None)
+    return Pictures(tuple(pictures), minutes)

@@ -109,7 +109,6 @@ def _whole(rows: Frame, name: str) -> list[int | None]:
 
 
 def picture(minutes: Lanes) -> Picture:
-    """Return the chart of the chosen minute."""
     start, end = minutes.chosen * MINUTE_S * 1000, (minutes.chosen + 1) * MINUTE_S * 1000
     at = {name: np.array(minutes.columns[name]) for name in ("planned", "sent", "first", "closed", "lane")}
     inside = (at["planned"] < end) & (at["closed"] >= start)

@@ -173,8 +173,6 @@ def _grouped(name: str, column: Column, every: int) -> Column:
 
 @dataclass(frozen=True, slots=True)
 class _DrawnLine:
-    """Line with its values."""
-
     line: PanelLine
     name: str
     dash: str
@@ -203,7 +201,6 @@ def _lines(timeline: Frame, panel: Panel, suffixes: Mapping[str, str]) -> list[_
 
 
 def _most(lines: Sequence[_DrawnLine]) -> float:
-    """Return the highest value of a panel."""
     return max((value for line in lines for value in line.values if value is not None), default=0.0)
 
 

@@ -11,7 +11,6 @@ days and restarts."""
 
 
 def register(subparsers: Any) -> None:
-    """Add the sub-command."""
     parser = subparsers.add_parser("baseline", description=_DESCRIPTION)
     actions = parser.add_subparsers(dest="action", required=True, metavar="add | show")
     adds = actions.add_parser("add", help="add an occasion for each run", description="Add an occasion for each run.")
@@ -26,7 +25,6 @@ def register(subparsers: Any) -> None:
 
 
 def run_add(arguments: argparse.Namespace) -> int:
-    """Add occasions and print the summary."""
     from ..comparison.baselines import add, summary_lines
 
     print("\n".join(summary_lines(add(arguments.file, arguments.runs))))
@@ -34,7 +32,6 @@ def run_add(arguments: argparse.Namespace) -> int:
 
 
 def run_show(arguments: argparse.Namespace) -> int:
-    """Print the summary."""
     from ..comparison.baselines import read, summary_lines
 
     print("\n".join(summary_lines(read(arguments.file))))

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from inferload.base.errors import UsageError
 from inferload.figures.limits.gate import GateError
 from inferload.results import ci, ci_texts, prices
-from inferload.results.cost import UNPRICED, Prices
+from inferload.results.prices import UNPRICED, Prices
 
 if TYPE_CHECKING:
     from ..comparison.compare import Comparison
@@ -35,7 +35,6 @@ load; with --strict also no verdict, or one that holds for these server starts o
 
 
 def register(subparsers: Any) -> None:
-    """Add the sub-command."""
     parser = subparsers.add_parser("compare", description=_DESCRIPTION, epilog=_EPILOG)
     add = parser.add_argument
     add("sides", nargs="+", metavar="SIDE", help="[NAME=]PATH: BASE (unless --baseline names it), then CAND...")
@@ -134,9 +133,8 @@ def _compared(arguments: argparse.Namespace) -> "list[Comparison]":
     """Read the sides and compare each candidate with the baseline."""
     from ..comparison import baselines, max_change, tables
     from ..comparison.arms import by_arm
-    from ..comparison.comparable import different_clocks
+    from ..comparison.comparable import different_clocks, distinct
     from ..comparison.compare import compare, compare_with_occasions
-    from ..comparison.labels import distinct
     from ..comparison.read_sides import expanded, named_side
     from ..comparison.sides import NAMES, of_class, priced
     from ..data.figures import ALL, DEFAULT_PRIMARY, figure
@@ -180,7 +178,6 @@ def _limited(comparison: "Comparison", limits: "list[MaxChange]") -> "Comparison
 
 
 def _output(arguments: argparse.Namespace, comparisons: "list[Comparison]") -> None:
-    """Print the comparisons, and write the files of the options."""
     from ..comparison import documents, text
 
     forms = {

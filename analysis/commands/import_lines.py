@@ -12,7 +12,7 @@ from typing import Any
 from inferload.base import rundir
 from inferload.base.errors import UsageError, explained
 from inferload.base.redaction import without_userinfo
-from inferload.scenario.files.data_sets import DATA_SETS
+from inferload.scenario.files.data_files import DATA_SETS
 from inferload.scenario.scenario import from_text
 
 from ..interop.pasted.bench import translate
@@ -50,7 +50,6 @@ class Translated:
 
 
 def register(subparsers: Any) -> None:
-    """Add the sub-command."""
     parser = subparsers.add_parser("import", description=_DESCRIPTION, epilog=_EPILOG)
     what = "a command line in quotes, a file of command lines, or - for stdin"
     parser.add_argument("lines", metavar="LINE-OR-FILE", nargs="+", help=what)

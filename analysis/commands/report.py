@@ -17,7 +17,6 @@ _PRICES = ("gpu_hour_price", "gpus", "cached_price_ratio")
 
 
 def register(subparsers: Any) -> None:
-    """Add the sub-command."""
     parser = subparsers.add_parser(
         "report",
         description="Write timeline.csv, report.md and report.html to each run directory. The numbers come from summary.json; the "
@@ -108,7 +107,6 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _print_as(form: str, run_dirs: Sequence[Path]) -> int:
-    """Print each run in the form of another tool."""
     from ..data import frames
     from ..interop import llmd, vllm_bench
 
@@ -195,7 +193,6 @@ def _check(arguments: argparse.Namespace) -> None:
 
 
 def _reported(arguments: argparse.Namespace) -> bool:
-    """Return True if an option of the reports is given."""
     given = (
         *(arguments.minute, arguments.server_log, arguments.vllm_bench, arguments.together),
         *(getattr(arguments, name) for name in _PRICES),

@@ -155,7 +155,6 @@ def _instant(run: Run) -> datetime:
 
 
 def _occasion(path: Path, earlier: Sequence[Run]) -> Run:
-    """Read the runs of a server start as an occasion."""
     side = read_side(path)
     _refuse_known(side, earlier)
     if any(_properties(run) != _properties(side.runs[0]) for run in side.runs):

@@ -11,7 +11,7 @@ from typing import Literal
 
 from inferload.figures.figure import Figure
 from inferload.figures.rate_figures import OUTPUT
-from inferload.results.cost import per_million
+from inferload.results.prices import per_million
 from inferload.results.statistics.paired_runs import pairs_needed
 
 from ..data.figures import GOALS, Term
@@ -137,7 +137,10 @@ class _Contest:
                 yield BestSide(self._baseline.label, figure, missing=missing)
 
     def _best(self, figure: Term) -> BestSide:
-        changes = [0.0, *(self._compared(self._baseline, side, figure).change or 0.0 for side in self._sides[1:])]
+        changes = [
+            0.0,
+            *(self._comparison(self._baseline, side, figure).row(figure).change or 0.0 for side in self._sides[1:]),
+        ]
         best = self._sides[changes.index((min if figure.better == "lower" else max)(changes))]
         rivals = [self._rival(side, best, figure) for side in self._sides if side is not best]
         rivals.sort(key=lambda rival: (rival.behind, abs(rival.row.change or 0.0)))
@@ -156,9 +159,6 @@ class _Contest:
     def _rival(self, other: Side, best: Side, figure: Term) -> Rival:
         comparison = self._comparison(other, best, figure)
         return Rival(other.label, len(comparison.pairs), comparison.row(figure))
-
-    def _compared(self, before: Side, after: Side, figure: Term) -> FigureRow:
-        return self._comparison(before, after, figure).row(figure)
 
     def _comparison(self, before: Side, after: Side, figure: Term) -> Comparison:
         """Compare two sides on all figures; on the cost beside the primary figure alone, so that it changes no correction."""

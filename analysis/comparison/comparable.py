@@ -1,8 +1,11 @@
-"""Comparability of two sides: differences in workload, client, token counts and validity; server starts that runs share."""
+"""Comparability of two sides: differences in workload, client, token counts and validity; server starts that runs share.
+
+Sides of one name are told apart by what differs.
+"""
 
 import re
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from inferload.base.numbers import plural, short
 from inferload.figures.metric_names import PROCESS_START
@@ -90,7 +93,6 @@ def differences(baseline: Side, candidate: Side, allowed: Collection[str] = ()) 
 
 
 def _not_valid(side: Side) -> list[str]:
-    """Return a line for each run of a side that has no valid run."""
     if any(run.level != "invalid" for run in side.runs):
         return []
     reasons = [(run.label, "; ".join(run.reasons) or "no reason recorded") for run in side.runs]
@@ -160,7 +162,6 @@ def differing_values(key: str, values: Sequence[str]) -> list[str]:
 
 
 def slo_text(slo: Mapping[str, float]) -> str:
-    """Format the limits of an SLO."""
     return ", ".join(f"{measure} {limit:g}" for measure, limit in sorted(slo.items())) or "none"
 
 
@@ -258,7 +259,6 @@ def _mean(side: Side, name: str) -> float | None:
 
 
 def value_text(value: object) -> str:
-    """Format the value of a setting."""
     if isinstance(value, Mapping):
         return str(value.get("name") or dict(value))
     return NOT_SET if value is None else str(value)
@@ -292,3 +292,44 @@ def shared_starts(sides: Sequence[Side], noun: str = "run") -> Condition | None:
     if None in starts_of_all:
         holds_for = f"the server starts of these {noun}s, which are not known (no {PROCESS_START})"
     return Condition(holds_for, f"{'; '.join(reasons)}: a restart alone may change the figures")
+
+
+def distinct(sides: Sequence[Side]) -> list[Side]:
+    """Return the sides; those of one label get what differs between them: properties of the servers, else paths or numbers."""
+    labels = [side.label for side in sides]
+    named = list(sides)
+    for label in dict.fromkeys(labels):
+        alike = [index for index, other in enumerate(labels) if other == label]
+        others = {other for other in labels if other != label}
+        if len(alike) > 1:
+            new = next(
+                found
+                for found in _suffixed(label, [sides[index] for index in alike])
+                if len({*found}) == len(found) and not others & {*found}
+            )
+            for index, text in zip(alike, new, strict=True):
+                named[index] = replace(sides[index], label=text)
+    return named
+
+
+def _suffixed(label: str, sides: Sequence[Side]) -> Iterator[list[str]]:
+    """Yield labels in the order of preference; one of them is distinct."""
+    properties = [configuration(side.runs[0]) for side in sides]
+    differing = [key for key in properties[0] if len({of_side[key] for of_side in properties}) > 1]
+    columns = [_described(key, [of_side[key] for of_side in properties]) for key in differing]
+    if columns:
+        yield [f"{label} ({', '.join(texts)})" for texts in zip(*columns, strict=True)]
+    yield [str(side.path) for side in sides]
+    start = 1
+    while True:
+        yield [f"{label} ({start + index})" for index in range(len(sides))]
+        start += len(sides)
+
+
+def _described(key: str, values: Sequence[str]) -> list[str]:
+    """Describe the values of one property that differs between sides."""
+    if key != ARGUMENTS:
+        return [f"{key} {value}" for value in values]
+    shown = differing_values(key, values)
+    options = dict.fromkeys(option for value in shown if value != NOT_SET for option in value.split(SEPARATOR))
+    return [f"without {', '.join(options)}" if value == NOT_SET else value for value in shown]

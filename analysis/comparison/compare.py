@@ -88,12 +88,10 @@ class Comparison:
         return next(row for row in self.rows if row.primary)
 
     def row(self, figure: Term) -> FigureRow:
-        """Return the row of a compared figure."""
         return next(row for row in self.rows if row.figure.name == figure.name)
 
     @property
     def tested(self) -> bool:
-        """True if the primary figure was tested."""
         return self.primary.tested
 
     @property
@@ -141,8 +139,12 @@ def compare_with_occasions(
     primary, others = _measured(primary, others, baseline, candidate)
     effects = {figure: _against_occasions(baseline.runs, candidate, figure) for figure in (primary, *others)}
     count = len(baseline.runs)
-    too_few = "" if count >= occasions.FEWEST else _few_occasions(baseline)
+    too_few = (
+        f"{plural(count, 'occasion')} in {baseline.label}, {occasions.FEWEST} are required for the variation between days and "
+        "restarts; add more (inferload baseline add), or compare pairs of runs"
+    )
     condition = shared_starts((baseline, candidate), "occasion")
+    too_few = "" if count >= occasions.FEWEST else too_few
     compared = _compared(baseline, candidate, effects, allowed, condition=condition, few=too_few)
     return replace(compared, occasions=count)
 
@@ -162,13 +164,6 @@ def few(pairs: int) -> str:
     if not pairs:
         return "no valid runs of the two sides have the same seed"
     return f"{plural(pairs, 'pair')} of runs: a test needs {FEWEST_PAIRS}, better {RECOMMENDED_PAIRS} or more"
-
-
-def _few_occasions(baseline: Side) -> str:
-    return (
-        f"{plural(len(baseline.runs), 'occasion')} in {baseline.label}, {occasions.FEWEST} are required for the variation between "
-        "days and restarts; add more (inferload baseline add), or compare pairs of runs"
-    )
 
 
 def _compared(

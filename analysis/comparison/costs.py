@@ -8,7 +8,7 @@ from inferload.base.errors import UsageError
 from inferload.base.numbers import NOT_MEASURED, percent
 from inferload.figures.rate_figures import GOODPUT, OUTPUT
 from inferload.figures.table import Cell, Table
-from inferload.results.cost import Prices, per_million, prompt_price_share
+from inferload.results.prices import Prices, per_million, prompt_price_share
 
 from .sides import Side, TableRow, complete_mean
 

@@ -97,7 +97,6 @@ def _change_document(row: FigureRow) -> dict[str, float | None]:
 
 
 def json_text(comparisons: Sequence[Comparison]) -> str:
-    """Return comparison.json as text."""
     return json.dumps(document(comparisons), indent=1, ensure_ascii=False, allow_nan=False) + "\n"
 
 

@@ -38,12 +38,10 @@ class CheckedLimit:
 
     @property
     def text(self) -> str:
-        """Format the result as a line."""
         outcome = "passed" if self.passed else "FAILED"
         return f"--max-change {self.limit.text!r} {outcome}: {self.values} ({NOT_STATISTICAL})"
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the result as JSON values."""
         return {"limit": self.limit.text, "passed": self.passed, "change": self.change, "text": self.text}
 
 

@@ -32,7 +32,6 @@ class NotServedTurns:
 
     @property
     def known(self) -> bool:
-        """True if the turns of both sides are known."""
         return self.baseline is not None and self.candidate is not None
 
     @property

@@ -33,7 +33,6 @@ class Part:
 
     @property
     def sides(self) -> tuple[Side, ...]:
-        """Return the configurations of the tables."""
         return tuple(side for side, _ in self.rows)
 
 

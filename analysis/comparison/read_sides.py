@@ -19,8 +19,7 @@ from inferload.scenario.schema import tasks
 
 from ..charts.load import FIGURES
 from ..data.figures import steady_value_of, value_of
-from ..data.manifest import arrivals_of, scenario_of, slo_of
-from ..data.recorded_prices import recorded_prices
+from ..data.manifest import arrivals_of, recorded_prices, scenario_of, slo_of
 from ..interop import imported
 from ..interop.result import Imported
 from . import served
@@ -73,7 +72,6 @@ def read_side(path: Path, label: str | None = None, names: tuple[str, ...] = NAM
 
 
 def named_side(argument: str, names: tuple[str, ...]) -> Side:
-    """Read the side of `[NAME=]PATH`."""
     label, path = named_path(argument)
     return read_side(path, label, names)
 

@@ -9,12 +9,12 @@ from typing import Any
 
 from inferload.base.errors import UsageError
 from inferload.base.numbers import plural
-from inferload.results.cost import UNPRICED, Prices
 from inferload.results.documents.summary_document import Results, Summary
+from inferload.results.prices import UNPRICED, Prices
 from inferload.results.statistics.not_served import NotServed, of_counts, total
 
 from ..data.figures import ALL, OF_TEXTS, value_of
-from ..data.recorded_prices import with_gpus
+from ..data.manifest import with_gpus
 from . import served
 
 NAMES = tuple(figure.name for figure in (*ALL, OF_TEXTS))

@@ -21,7 +21,6 @@ def is_sweep(folder: Path) -> bool:
 
 
 def primary(folder: Path) -> str:
-    """Return the name of the primary figure."""
     return str(_plan(folder).get("primary") or DEFAULT_PRIMARY)
 
 

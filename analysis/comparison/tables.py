@@ -88,7 +88,6 @@ def same(comparison: Comparison) -> str:
 
 
 def answer(row: FigureRow, comparison: Comparison) -> str:
-    """Format the answer on a figure."""
     return f"{row.answer}, {same(comparison)}" if row.is_same else row.answer
 
 

@@ -161,7 +161,6 @@ def contents(rows: Sequence[TableRow], comparisons: Sequence[Comparison], arms: 
 
 
 def title(comparison: Comparison) -> str:
-    """Return the title of a comparison."""
     return f"{comparison.candidate.label} against {comparison.baseline.label}"
 
 
@@ -170,7 +169,6 @@ def _contents(comparisons: Sequence[Comparison]) -> Contents:
 
 
 def text(comparisons: Sequence[Comparison]) -> str:
-    """Format comparisons for a terminal."""
     all_of = _contents(comparisons)
     parts = [*all_of.simulated, *map(table.text, all_of.tables), all_of.cost]
     parts += [*map(table.text, all_of.best), *filter(None, ["\n".join(all_of.best_notes)])]
@@ -179,7 +177,6 @@ def text(comparisons: Sequence[Comparison]) -> str:
 
 
 def markdown(comparisons: Sequence[Comparison]) -> str:
-    """Format comparisons as Markdown."""
     all_of = _contents(comparisons)
     parts = [f"**{plain(each.headline)}**" for each in all_of.compared]
     parts += [*map(plain, all_of.simulated), *(table.markdown(shown, 3) for shown in all_of.tables), plain(all_of.cost)]

@@ -37,7 +37,6 @@ class Term:
 
     @property
     def unit(self) -> str:
-        """Return the unit of the figure."""
         return self.figure.unit
 
     @property
@@ -47,7 +46,6 @@ class Term:
 
     @property
     def better(self) -> Better:
-        """Return which values are better."""
         return self.figure.better
 
     def change_is_good(self, ratio: float) -> bool:

@@ -25,7 +25,6 @@ class Frame:
         self._rows = lengths.pop() if lengths else 0
 
     def __len__(self) -> int:
-        """Return the number of rows."""
         return self._rows
 
     def __iter__(self) -> Iterator[str]:
@@ -62,7 +61,6 @@ class Frame:
         return self[np.argsort(self._columns[name], kind="stable")]
 
     def items(self) -> Iterable[tuple[str, Column]]:
-        """Return names and columns."""
         return self._columns.items()
 
 

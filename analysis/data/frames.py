@@ -144,7 +144,6 @@ class RunFrames:
 
     @property
     def recorded(self) -> Recorded:
-        """Its documents."""
         return Recorded(self.path, self.manifest, self.summary, tuple(self.marks), self.others)
 
     def batches(self, *columns: str) -> Iterator[Frame]:

@@ -1,10 +1,13 @@
-"""Values from run.json: the scenario, and options of the server's command line."""
+"""Values from run.json: the scenario, and the prices of the servers."""
 
 from collections.abc import Mapping
 from functools import lru_cache
+from pathlib import Path
 from typing import Any
 
+from inferload.results import prices
 from inferload.results.documents.manifest_document import Manifest
+from inferload.results.prices import Prices
 from inferload.scenario.files.yaml_text import data_of
 
 
@@ -39,3 +42,15 @@ def arrivals_of(manifest: Manifest) -> Mapping[str, Any]:
     """Return the `arrivals` block of the scenario; empty if unknown."""
     arrivals = scenario_of(manifest).get("arrivals")
     return arrivals if isinstance(arrivals, Mapping) else {}
+
+
+def recorded_prices(manifest: Manifest, path: Path) -> Prices:
+    """Return the prices of the variant; without a number of GPUs, those that the variant requires. `path`: of the run."""
+    deployed = manifest.deployed
+    return prices.from_document(deployed.prices, f"{path}: prices").over(Prices(gpus=deployed.gpus or None))
+
+
+def with_gpus(known: Prices, variant: Mapping[str, Any] | None) -> Prices:
+    """Count a priced server without GPUs as a single GPU."""
+    hardware = (variant or {}).get("hardware") or {}
+    return known.over(Prices(gpus=1)) if known.gpu_hour is not None and hardware.get("gpus") == 0 else known

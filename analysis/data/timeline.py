@@ -50,7 +50,6 @@ _AT_ONCE = 4096  # rows of the file: their cells are objects
 
 
 def build(frames: RunFrames) -> Frame:
-    """Build the table."""
     seconds = max(1, int(np.ceil(frames.end_s)))
     grid = np.arange(seconds, dtype=np.float64)
     at_s, users = frames.users["t_s"], {n: c for n, c in frames.users.items() if n != "t_s"}
@@ -133,7 +132,6 @@ def _client(frames: RunFrames, seconds: int) -> dict[str, Floats]:
 
 
 def _counts(frames: RunFrames, seconds: int) -> dict[str, Floats]:
-    """Return CLIENT_COUNTS of all turns."""
     started, ended, failed, left = (np.zeros(seconds) for _ in range(4))
     for turns in frames.batches("sent_s", "closed_s", "failure", "ok"):
         sent, closed, ok = (turns[name] for name in ("sent_s", "closed_s", "ok"))
@@ -234,7 +232,6 @@ class SecondsWindow:
         return self.server.in_front
 
     def publishes(self, metric: str) -> bool:
-        """Return True if the page has the metric."""
         return metric in self.server.metrics
 
     def gauge(self, reading: Reading, statistic: Statistic) -> Floats:

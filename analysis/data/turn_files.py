@@ -97,7 +97,6 @@ def parts_of(file: TurnFile) -> frozenset[str]:
 
 
 def unreadable(path: Path) -> str:
-    """Return the note on an unreadable file."""
     return f"{rundir.TURNS}/{path.name} cannot be read and is left out"
 
 

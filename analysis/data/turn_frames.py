@@ -112,7 +112,6 @@ def address_named(name: str) -> str:
 
 
 def empty_turns() -> Frame:
-    """Return the frame of a run without turn records."""
     kinds: dict[str, Any] = dict.fromkeys(ALL, float) | dict.fromkeys((*_WORDS, "target"), object) | {"ok": bool}
     return Frame({name: np.zeros(0, dtype=kind) for name, kind in kinds.items()})
 

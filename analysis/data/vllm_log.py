@@ -157,7 +157,6 @@ def read(path: Path, start_wall_ns: int, length_s: float) -> VllmLog:
 
 
 def on_run_clock(name: str, lines: Iterable[LogLine], start_wall_ns: int) -> VllmLog:
-    """Convert lines to the clock of the run."""
     engines: dict[float, list[dict[str, float]]] = {}
     positions = []
     for line in lines:

@@ -157,5 +157,4 @@ DEFINITIONS: tuple[tuple[str, str, str, str], ...] = (
 
 
 def anchor(term: str) -> str:
-    """Return the HTML id of a definition."""
     return "def-" + re.sub(r"[^A-Za-z0-9_]+", "-", term).strip("-")

@@ -59,7 +59,6 @@ def html(template: str, drawn: Sequence[Picture] = (), plotly: str | None = None
 
 
 def markdown(template: str, **context: Any) -> str:
-    """Render a Markdown template."""
     return environment(escape=False).get_template(template).render(context)
 
 
@@ -124,7 +123,6 @@ def _data(document: dict[str, Any]) -> Data:
 
 
 def _script_json(document: dict[str, Any]) -> Markup:
-    """JSON that is safe in a script element."""
     text = json.dumps(document, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
     text = escaping.escaped_lines(text)
     return Markup(text.replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e"))

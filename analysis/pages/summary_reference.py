@@ -28,7 +28,6 @@ _PLAIN = {int: "int", float: "number", str: "text", bool: "bool", type(None): "n
 
 
 def document() -> str:
-    """Return the page."""
     return "\n".join([_HEAD, *map(_section, dict.fromkeys(_with_parts(Summary)))])
 
 
@@ -93,7 +92,7 @@ def _text(hint: Any) -> str:
         texts = dict.fromkeys(map(_text, parts))
         if "number" in texts:
             texts.pop("int", None)
-        return _or(list(texts))
+        return (", or " if " or " in next(iter(texts)) else " or ").join(texts)  # a comma after an `or` of its own
     if origin is dict:
         return f"map of {_part(parts[1])}"
     if origin in (list, tuple):
@@ -108,11 +107,6 @@ def _part(hint: Any) -> str:
     """Return the type of the entries of a list or map; in brackets if there are several."""
     text = _text(hint)
     return f"({text})" if " or " in text else text
-
-
-def _or(texts: list[str]) -> str:
-    """Return types joined by `or`; after a comma if the first has an `or` of its own."""
-    return (", or " if " or " in texts[0] else " or ").join(texts)
 
 
 if __name__ == "__main__":

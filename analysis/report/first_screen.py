@@ -67,7 +67,6 @@ def of_run(manifest: Manifest, results: Results | None, load: LoadText | None, c
 
 
 def _why_unknown(results: Results | None) -> str:
-    """Return why a run has no diagnosis."""
     if results is None:
         return "the run has no summary"
     if not results.turns.whole_run.sent:

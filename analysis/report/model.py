@@ -17,19 +17,19 @@ from inferload.base.rundir import Mark
 from inferload.figures.figure import Head
 from inferload.figures.rate_figures import GOODPUT, OUTPUT
 from inferload.figures.table import Cell, Table
-from inferload.results.cost import UNPRICED, Prices, per_million, prompt_price_share
 from inferload.results.documents.manifest_document import Manifest
 from inferload.results.documents.summary_document import Results, Run, Summary, Turns
 from inferload.results.documents.typed_documents import document_of
 from inferload.results.documents.verdict_document import Reason
+from inferload.results.prices import UNPRICED, Prices, per_million, prompt_price_share
 from inferload.results.tables.run_tables import run_tables
 from inferload.scenario.scenario import from_text
 from inferload.workload.plan.load_text import LoadText, load_text
 
 from ..comparison.best import COST
 from ..data.frames import Recorded
+from ..data.manifest import recorded_prices, with_gpus
 from ..data.partial_run import Notes
-from ..data.recorded_prices import recorded_prices, with_gpus
 from ..diagnosis.advice import Cause
 from ..interop.locust_csv import LIMITATION
 from ..pages.wording import is_simulated
@@ -40,6 +40,7 @@ _LEVELS = {
     "suspect": "The measurement is suspect: read the reasons before you use the numbers",
     "invalid": "THE MEASUREMENT IS NOT VALID: these numbers do not describe the server",
 }
+_CAUTIONS = {"invalid": "measurement not valid", "suspect": "measurement suspect", "incomplete": "run incomplete"}
 _NO_TURNS = Turns(sent=0, ok=0, failed=0, unfinished=0)
 INCOMPLETE = (
     "The run is incomplete: it ended before its summary was written, or the file is damaged: no verdict, no result"
@@ -71,7 +72,6 @@ class ReportModel:
         return f"{self.first.simulated} {self.verdict}".lstrip()
 
     def table(self, key: str) -> Table | None:
-        """Return the table of a key."""
         return next((table for table in self.tables if table.key == key), None)
 
 
@@ -120,7 +120,7 @@ def build(
         state=state.replace(" ", "-"),
         headline=headline,
         verdict=" ".join(sentences),
-        caution=_caution(level) or ("stopped early" if state == "stopped early" else ""),
+        caution=_CAUTIONS.get(level) or ("stopped early" if state == "stopped early" else ""),
         reasons=tuple(reason for reason in reasons if reason.decides),
         remarks=_remarks(manifest, reasons, unreadable.all()),
         causes=tuple(causes),
@@ -167,14 +167,6 @@ def recorded_load(manifest: Manifest, marks: Sequence[Mark]) -> LoadText | None:
 def _level(summary: Summary | None) -> str:
     level = "incomplete" if summary is None else summary.verdict.measurement
     return level if level in _LEVELS else "incomplete"
-
-
-def _caution(level: str) -> str:
-    return {
-        "invalid": "measurement not valid",
-        "suspect": "measurement suspect",
-        "incomplete": "run incomplete",
-    }.get(level, "")
 
 
 def _remarks(manifest: Manifest, reasons: Sequence[Reason], unreadable: Sequence[str]) -> tuple[str, ...]:

@@ -1,7 +1,7 @@
 """HTML page of several runs: the folder of a sweep, a folder of runs, or named runs."""
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from urllib.parse import quote
@@ -74,7 +74,7 @@ def make_runs(opened: Sequence[OpenRun], folder: Path) -> tuple[str, Path]:
         sides = [
             Side(label, tuple(sorted(members, key=lambda run: run.started_at))) for label, members in by_label.items()
         ]
-        curves = tuple(part for side in sides for part in _split(side, _server_and_workload))
+        curves = tuple(part for side in sides for part in _split(side, lambda key: not key.startswith(_LOAD)))
         parts.append(Part(name, _rows(sides), links=_links(sides, folder), curves=curves, arms=_arms(sides)))
     doubtful = sum(run.level != "valid" for run in runs)
     verdict = f"{len(runs)} runs of {', '.join(by_scenario)}"
@@ -97,7 +97,7 @@ def _rows(sides: Sequence[Side]) -> tuple[TableRow, ...]:
     Rows have changes, over pairs of runs, only if each configuration has a single setting: a mean over several loads depends on
     the choice of the loads.
     """
-    by_setting = [_split(side, _properties) for side in sides]
+    by_setting = [_split(side) for side in sides]
     if len(sides) > 1 and all(len(parts) == 1 for parts in by_setting):
         comparisons = [compare(sides[0], side, figure(DEFAULT_PRIMARY), ALL) for side in sides[1:]]
         if all(comparison.pairs for comparison in comparisons):
@@ -107,13 +107,8 @@ def _rows(sides: Sequence[Side]) -> tuple[TableRow, ...]:
 
 def _arms(sides: Sequence[Side]) -> tuple[Comparison, ...]:
     """Compare the warm runs with the cold ones of each configuration, at each of its settings."""
-    parts = [part for side in sides for part in _split(side, _of_both_arms)]
+    parts = [part for side in sides for part in _split(side, lambda key: key != CACHE_ARM)]
     return tuple(comparison for part in parts for comparison in compare_arms(by_arm([part])))
-
-
-def _of_both_arms(run: Run) -> dict[str, str]:
-    """Return the settings that cold and warm runs share."""
-    return {key: value for key, value in _properties(run).items() if key != CACHE_ARM}
 
 
 def _properties(run: Run) -> dict[str, str]:
@@ -121,14 +116,9 @@ def _properties(run: Run) -> dict[str, str]:
     return {**{key: value_text(value) for key, value in run.settings.items()}, **configuration(run)}
 
 
-def _server_and_workload(run: Run) -> dict[str, str]:
-    """Return the settings that runs of one curve share: all but the load and the duration."""
-    return {key: value for key, value in _properties(run).items() if not key.startswith(_LOAD)}
-
-
-def _split(side: Side, properties: Callable[[Run], Mapping[str, str]]) -> list[Side]:
-    """Split a side by properties of its runs; the label of a part has the load, or the properties that differ."""
-    of_runs = [(run, properties(run)) for run in side.runs]
+def _split(side: Side, splits: Callable[[str], bool] = lambda key: True) -> list[Side]:
+    """Split a side by the properties of its runs whose keys `splits` chooses; the label of a part has the load, or what differs."""
+    of_runs = [(run, {key: value for key, value in _properties(run).items() if splits(key)}) for run in side.runs]
     keys = sorted({key for _, values in of_runs for key in values})
     differing = [key for key in keys if len({values.get(key) for _, values in of_runs}) > 1]
     if not differing:

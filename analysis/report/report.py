@@ -9,8 +9,8 @@ from inferload.base.errors import explained
 from inferload.base.rundir import Mark
 from inferload.figures.figure import Head
 from inferload.figures.table import Table
-from inferload.results.cost import UNPRICED, Prices
 from inferload.results.open_run import OpenRun
+from inferload.results.prices import UNPRICED, Prices
 
 from ..charts.charts import Pictures, pictures
 from ..data import frames, timeline, vllm_log
@@ -43,8 +43,6 @@ class ReportFiles:
 
 @dataclass(frozen=True, slots=True)
 class ReportOptions:
-    """Options of a report."""
-
     minute: int | None = None  # minute of the chart of turns
     server_log: Path | None = None  # vLLM's log
     vllm_bench: Path | None = None  # file to write in the format of `vllm bench serve --save-result`

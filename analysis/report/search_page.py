@@ -48,7 +48,6 @@ def make_search(folder: Path) -> tuple[str, Path, Path]:
 
 
 def headline(document: SearchDocument) -> str:
-    """Format the answer of the search as a sentence."""
     if document.answer is None:
         return f"Sweep of {document.scenario.name} at {len(document.points)} loads, against {document.slo}"
     return document.answer.text[:1].upper() + document.answer.text[1:]
@@ -117,7 +116,6 @@ def _throughput(document: SearchDocument, runs: Runs) -> Picture | None:
 
 
 def _limits(document: SearchDocument) -> dict[str, float]:
-    """Return the limits of the SLO by measure."""
     conditions = [condition for point in document.points for condition in point.conditions]
     return {entry.label.partition("(")[2].rstrip(")"): entry.limit for entry in conditions if "(" in entry.label}
 

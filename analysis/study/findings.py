@@ -64,7 +64,6 @@ class MeasuredRow:
         return any(name in run.unsteady for run in self.counted)
 
     def by_pair(self, name: str) -> dict[int, float]:
-        """Return the known values of a figure by pair."""
         values = {run.pair: run.values.get(name) for run in self.counted}
         return {pair: value for pair, value in values.items() if value is not None}
 
@@ -152,7 +151,6 @@ class Finding:
 
 
 def finding(claim: Claim, plan: Study, results: StudyResults) -> Finding:
-    """Check a claim on the runs."""
     table = plan.table(claim.table)
     rows = measured(table, plan, results)
     row = next((each for each in rows if each.row.label == claim.row), None)
@@ -183,7 +181,6 @@ def direction(found: Effect) -> Literal["lower", "higher", "none", "not tested"]
 
 
 def answer(claim: Claim, found: Effect) -> Answer:
-    """Return the answer to a claim about a change."""
     match direction(found):
         case "not tested":
             return "not tested"

@@ -75,7 +75,12 @@ def _model(plan: Study, results: StudyResults) -> dict[str, Any]:
             (
                 name,
                 part.title,
-                [shown for table in plan.tables if table.part == name for shown in _tables(table, plan, results)],
+                [
+                    shown
+                    for table in plan.tables
+                    if table.part == name
+                    for shown in tables.of(table, measured(table, plan, results), plan)
+                ],
             )
             for name, part in plan.parts.items()
         ],
@@ -84,10 +89,6 @@ def _model(plan: Study, results: StudyResults) -> dict[str, Any]:
             f"{run.part}/{run.scenario}/{run.variant}/{run.pair}: {'; '.join(run.reasons.values())}" for run in invalid
         ],
     }
-
-
-def _tables(table: Any, plan: Study, results: StudyResults) -> list[Any]:
-    return tables.of(table, measured(table, plan, results), plan)
 
 
 def main() -> None:

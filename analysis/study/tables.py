@@ -16,13 +16,11 @@ _UNSTEADY = "~: in a run, fewer than 10 samples beyond the percentile."
 
 
 def findings(found: Sequence[claims.Finding]) -> Table:
-    """Return the table of claims."""
     rows = [(each.claim.text, each.published or "-", each.here, each.answer, each.claim.why) for each in found]
     return Table("findings", "Claims", ("claim", "published", "here", "finding", "why"), rows)
 
 
 def of(table: StudyTable, rows: Sequence[claims.MeasuredRow], plan: Study) -> list[Table]:
-    """Return the tables of one table of the study."""
     if (grid := claims.grid_of(table, plan, rows)) is not None:
         return _grid(table, grid, rows)
     unsteady = any(row.is_unsteady(name) for row in rows for name in table.figures)
@@ -141,7 +139,6 @@ def _level(runs: Sequence[StudyRun], level: str) -> str:
 
 
 def facts(plan: Study, results: StudyResults) -> list[tuple[str, str]]:
-    """Return the facts of the study."""
     runs = [run for run in results.runs if run.load is None]
     counts = [plural(len(runs), "run"), *(_level(runs, level) for level in dict.fromkeys(run.level for run in runs))]
     shortened = ", shortened by --quick" if plan.quick else ""

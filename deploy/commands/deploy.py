@@ -4,6 +4,7 @@ import argparse
 import math
 import os
 import re
+from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ from typing import Any
 from inferload.base.argparse_ext import PassingParser
 from inferload.base.errors import UsageError
 from inferload.results import prices
-from inferload.results.cost import UNPRICED
+from inferload.results.prices import UNPRICED
 
 from ..launcher import launch, server_state
 from ..launcher.server_state import LocalServer
@@ -35,7 +36,6 @@ Arguments after -- are passed to the engine, after the launcher's own flags."""
 
 
 def register(subparsers: Any) -> None:
-    """Add the sub-command."""
     parser = subparsers.add_parser(
         "deploy", description="Start a server, list the servers, show a log, stop a server.", epilog=EPILOG
     )
@@ -44,20 +44,15 @@ def register(subparsers: Any) -> None:
     add_show(actions)
     add_render(actions)
     _add_up(actions)
+    of_one = "port of the server; needed if several are up"
     status = actions.add_parser("status", help="list the servers that were started here; exit code 1 if none is up")
-    _add_name(status)
-    status.add_argument("--port", type=int, help="only the server on this port")
-    status.set_defaults(run=status_of)
+    _add_selection(status, status_of, "only the server on this port")
     logs = actions.add_parser("logs", help="show the end of a server's log")
-    _add_name(logs)
-    logs.add_argument("--port", type=int, help="port of the server; needed if several are up")
+    _add_selection(logs, show_log, of_one)
     logs.add_argument("-n", "--lines", type=int, default=40, help="number of lines (%(default)s)")
-    logs.set_defaults(run=show_log)
     down = actions.add_parser("down", help="stop a server and wait until it has ended")
-    _add_name(down)
-    down.add_argument("--port", type=int, help="port of the server; needed if several are up")
+    _add_selection(down, stop_servers, of_one)
     down.add_argument("--all", action="store_true", help="all servers that were started here")
-    down.set_defaults(run=stop_servers)
 
 
 def _no_flag(text: str) -> str:
@@ -66,10 +61,13 @@ def _no_flag(text: str) -> str:
     return text
 
 
-def _add_name(parser: argparse.ArgumentParser) -> None:
+def _add_selection(parser: argparse.ArgumentParser, run: Callable[[argparse.Namespace], int], port: str) -> None:
+    """Set the function of an action on servers, and add the arguments that select one. `port`: the help of --port."""
+    parser.set_defaults(run=run)
     parser.add_argument(
         "name", nargs="?", type=_no_flag, metavar="VARIANT", help="select the server by variant instead of --port"
     )
+    parser.add_argument("--port", type=int, help=port)
 
 
 def _add_up(actions: Any) -> None:
@@ -181,11 +179,10 @@ def chosen(port: int | None) -> LocalServer:
 
 
 def _status_line(server: LocalServer, state: str) -> str:
-    """Line of a server in the output of `status`."""
     pinned = "" if server.cores is None else f"  cores {launch.cores_text(server.cores)}"
     since = f"{server_state.age_s(server):.0f} s ago"
-    shown = f"{server.variant['name']} ({server.model})" if server.variant else server.model
-    return f"{server.url}  {state}  {server.engine} {shown}  pid {server.pid}  started {since}{pinned}"
+    shown = f" ({server.model})" if server.variant else ""
+    return f"{server.url}  {state}  {server.engine} {_variant_of(server)}{shown}  pid {server.pid}  started {since}{pinned}"
 
 
 def status_of(arguments: argparse.Namespace) -> int:

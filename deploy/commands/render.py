@@ -19,7 +19,6 @@ Examples:
 
 
 def add_render(actions: Any) -> None:
-    """Add `render`."""
     parser = actions.add_parser(
         "render",
         help="write a variant as a shell script, or a variant and a run as Docker Compose or Kubernetes files",

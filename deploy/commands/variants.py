@@ -21,7 +21,6 @@ WIDTH = 80  # of a terminal; command lines are not wrapped, for copying
 
 
 def add_list(actions: Any) -> None:
-    """Add `list`."""
     parser = actions.add_parser("list", help="list the variants with purpose and hardware")
     parser.add_argument("--family", help="only this family, such as tiny")
     parser.add_argument("--json", action="store_true", help="print all properties as JSON")
@@ -29,7 +28,6 @@ def add_list(actions: Any) -> None:
 
 
 def add_show(actions: Any) -> None:
-    """Add `show`."""
     parser = actions.add_parser(
         "show", help="show a variant's command line, environment, sizes and difference from its base"
     )
@@ -69,7 +67,6 @@ def variant_of(name: str, settings: Sequence[str], remedy: str) -> Variant | Non
 
 
 def list_all(arguments: argparse.Namespace) -> int:
-    """Print the variants by family."""
     shown = [variant for variant in bundled().values() if arguments.family in (None, variant.family)]
     if not shown:
         families = ", ".join(dict.fromkeys(variant.family for variant in bundled().values()))
@@ -114,7 +111,6 @@ def prose(label: str, text: str) -> list[str]:
 
 
 def show(arguments: argparse.Namespace) -> int:
-    """Print a variant."""
     variant = chosen(arguments)
     line = None if arguments.engine is None else line_of(ServerSpec(arguments.engine, variant.model, variant=variant))
     if arguments.json:
@@ -143,7 +139,6 @@ def _size_rows(variant: Variant) -> list[tuple[str, str]]:
 
 
 def _command(variant: Variant, engine: str | None, line: CommandLine | None) -> tuple[str, list[str]]:
-    """Return the title of a command line, and its lines."""
     if line is None:
         return f"for vLLM {VLLM}", _wrapped(["vllm", "serve", variant.model, *variant.argv], 3)
     words = [f"{name}={value}" for name, value in line.defaults.items()]

@@ -140,7 +140,6 @@ def on_cores(cores: Sequence[int] | None) -> Iterator[None]:
 
 
 def cores_text(cores: Sequence[int]) -> str:
-    """Return the core numbers in the format of --cores."""
     return ",".join(str(core) for core in cores)
 
 

@@ -6,7 +6,6 @@ import psutil
 
 
 def members(group: int) -> list[psutil.Process]:
-    """Return the processes of a process group."""
     return [process for process in psutil.process_iter() if _group_of(process) == group]
 
 

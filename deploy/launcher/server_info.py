@@ -19,7 +19,6 @@ _LABEL = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
 
 
 def measured(server: LocalServer, startup_s: float) -> LocalServer:
-    """Add the known properties to a server."""
     facts: dict[str, Any] = {"startup_s": round(startup_s, 3), "memory_mb": memory_mb(server)}
     facts |= reported(server_state.reachable(server.host), server.port)
     if gpu := gpu_memory_mb(server):

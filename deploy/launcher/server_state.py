@@ -51,7 +51,6 @@ class LocalServer:
 
     @property
     def url(self) -> str:
-        """URL for clients on this machine."""
         return f"http://{reachable(self.host)}:{self.port}"
 
 
@@ -61,12 +60,10 @@ def reachable(host: str) -> str:
 
 
 def state_file(port: int) -> Path:
-    """Return the path of the state file of the server on a port."""
     return paths.state_dir() / f"{port}.json"
 
 
 def to_document(server: LocalServer) -> dict[str, Any]:
-    """Return the content of a state file."""
     document = dataclasses.asdict(server)
     facts = document.pop("facts")
     return {**facts, **document, "log": str(server.log), "url": server.url}

@@ -37,7 +37,6 @@ def hub_folder(environment: Mapping[str, str]) -> Path:
 
 
 def fetched(model: str, hub: Path) -> bool:
-    """Return True if the model has been downloaded."""
     snapshots = hub / f"models--{model.replace('/', '--')}" / "snapshots"
     return any(path.exists() for suffix in ("safetensors", "bin") for path in snapshots.glob(f"*/*.{suffix}"))
 

@@ -10,7 +10,6 @@ SERVER = f"http://server:{PORT}"
 
 
 def files(plan: ContainerPlan) -> dict[str, str]:
-    """Return the files by name."""
     datasources, providers = documents("grafana.yaml", plan, datasource=dashboard.DATASOURCE)
     texts = {
         "compose.yaml": as_yaml(document(plan), head=head("compose.yaml", plan)),
@@ -25,7 +24,6 @@ def files(plan: ContainerPlan) -> dict[str, str]:
 
 
 def document(plan: ContainerPlan) -> dict[str, Any]:
-    """Return the document of compose.yaml."""
     command = plan.server_command()
     (content,) = documents(
         "compose.yaml",

@@ -63,16 +63,13 @@ class ContainerPlan:
 
     @property
     def server_image(self) -> str:
-        """Image of the server."""
         return self.images.inferload if self.engine == "simulator" else self.images.vllm
 
     @property
     def scenario_argument(self) -> str:
-        """Value of --scenario in a container."""
         return self.scenario if self.scenario_text is None else SCENARIO
 
     def server_command(self) -> list[str]:
-        """Return the command line of the server."""
         spec = ServerSpec(self.engine, self.variant.model, host="0.0.0.0", port=PORT, variant=self.variant)
         return list(program_argv(spec))
 
@@ -83,7 +80,6 @@ class ContainerPlan:
         return ["locust", "-f", LOCUSTFILE, *options, "--master", "--expect-workers", str(self.workers)]
 
     def worker_command(self, master: str) -> list[str]:
-        """Return the command line of a worker."""
         return ["locust", "-f", LOCUSTFILE, "--worker", "--master-host", master]
 
     def values(self) -> dict[str, Any]:

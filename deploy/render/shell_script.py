@@ -31,7 +31,6 @@ def script(variant: Variant, engine: str) -> str:
 
 
 def _flags(argv: tuple[str, ...]) -> list[str]:
-    """Quote each flag with its values."""
     flags: list[str] = []
     for word in argv:
         if word.startswith("--"):

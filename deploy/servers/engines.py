@@ -70,7 +70,6 @@ class CommandLine:
     fixed: Mapping[str, str]
 
     def command(self, ready_s: float) -> Command:
-        """Return the command with the environment of this process."""
         return Command(self.argv, {**self.defaults, **os.environ, **self.fixed}, ready_s)
 
 
@@ -100,7 +99,6 @@ def program_argv(spec: ServerSpec) -> tuple[str, ...]:
 
 
 def simulator_line(spec: ServerSpec) -> CommandLine:
-    """Return the command line of the simulator in this interpreter."""
     # -P: a folder "inferload" in the working directory is not the package.
     base = (sys.executable, "-Pm", "inferload.deploy.simulator", *_address(spec), "--model", spec.model)
     if spec.variant is not None:

@@ -8,7 +8,7 @@ import msgspec
 
 from inferload.base.deployments import Deployment
 from inferload.base.errors import UsageError
-from inferload.results.cost import UNPRICED, Prices
+from inferload.results.prices import UNPRICED, Prices
 
 from ..simulator.in_memory import InMemoryServer, ServerEnd
 from ..variants.variant import Variant, document, named
@@ -28,7 +28,6 @@ def start(variant: str, options: Sequence[str], facts: Mapping[str, Any], seed: 
 
 
 def options_of(variant: Variant) -> tuple[str, ...]:
-    """Return the simulator's options for a variant."""
     return simulator_line(ServerSpec(model=variant.model, variant=variant)).argv[3:]
 
 
@@ -62,11 +61,9 @@ class SimulatedStart:
         self._server.pump(now_ns)
 
     def connect(self, receive: Callable[[bytes], None], closed: Callable[[], None]) -> ServerEnd:
-        """Open a connection."""
         return self._server.connect(receive, closed)
 
     def metrics_page(self) -> str:
-        """Return the page of metrics."""
         return self._server.get("/metrics").body.decode()
 
     def empty_prefix_cache(self) -> None:

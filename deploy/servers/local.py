@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from inferload.results import prices
-from inferload.results.cost import Prices
+from inferload.results.prices import Prices
 
 from ..launcher import launch, probe, server_info
 from ..launcher.launch import ProgressCallback, to_stderr
@@ -58,7 +58,6 @@ def serving(spec: ServerSpec, progress: ProgressCallback = to_stderr) -> Iterato
 
 
 def described(server: LocalServer, startup_s: float, price_options: Prices) -> LocalServer:
-    """Add properties and prices to a server."""
     server = server_info.measured(server, startup_s)
     return replace(server, facts={**server.facts, **priced(server.variant, price_options)})
 

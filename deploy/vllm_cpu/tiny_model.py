@@ -68,7 +68,6 @@ class Shape:
 
 
 def config(shape: Shape, vocabulary: int) -> dict[str, object]:
-    """`config.json` of a Qwen3 of that shape."""
     heads = shape.hidden // HEAD_DIM
     return {
         "architectures": ["Qwen3ForCausalLM"],
@@ -158,7 +157,6 @@ def write_json(path: Path, document: Mapping[str, object]) -> None:
 
 
 def write_model(folder: Path, shape: Shape) -> None:
-    """Write every file of the model folder."""
     vocabulary = write_tokenizer(folder)
     write_json(folder / "config.json", config(shape, vocabulary))
     # Sampling at temperature 1: with greedy decoding random weights repeat one token.

@@ -102,7 +102,6 @@ def of_target(url: str) -> Deployment | None:
 
 
 def running() -> list[str]:
-    """Return the URLs of the servers that run."""
     documents = [document for path in state_dir().glob("*.json") if (document := _running(path))]
     return sorted(str(document.get("url")) for document in documents)
 

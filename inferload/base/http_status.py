@@ -53,7 +53,6 @@ def asks_for_certificate(reason: str | None) -> bool:
 
 
 def tls_reason(error: ssl.SSLError) -> str:
-    """Return why a TLS handshake failed."""
     if is_no_tls(error):
         return "the port does not speak TLS"
     return getattr(error, "verify_message", None) or (alert_text(error.reason) if error.reason else str(error))

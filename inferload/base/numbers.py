@@ -67,7 +67,6 @@ def _stripped(text: str) -> str:
 
 
 def plural(count: int, word: str) -> str:
-    """Format a count with its noun."""
     return with_noun(f"{count:,}", word)
 
 

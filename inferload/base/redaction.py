@@ -79,7 +79,6 @@ class Redaction:
         return "Redaction(***)"
 
     def __call__(self, text: str) -> str:
-        """Return a text without secrets."""
         text = self._without_long(safe_urls(text))
         return text if self._short is None else self._short.sub(MARK, text)
 

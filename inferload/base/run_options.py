@@ -27,7 +27,6 @@ class RunOption(Struct, frozen=True):
 
     @property
     def name(self) -> str:
-        """Attribute of the parsed arguments."""
         return self.flag.removeprefix("--").replace("-", "_")
 
     @property

@@ -59,11 +59,9 @@ class StatusLines:
         return (_size(self._stream)[1] or 24) - 1
 
     def clear(self) -> None:
-        """Remove the lines."""
         self.draw([])
 
     def close(self) -> None:
-        """Remove the lines and stop watching handlers."""
         self.clear()
         for handler in self._handlers:
             handler.removeFilter(self._make_way)

@@ -24,7 +24,6 @@ class TlsSettings(Struct, frozen=True):
 
     @classmethod
     def of(cls, options: Any) -> "TlsSettings":
-        """Return the settings of parsed options."""
         files = (options.ca_file, options.client_cert, options.client_key)
         ca_file, client_cert, client_key = (Path(file) if file else None for file in files)
         return cls(ca_file, client_cert, client_key, bool(options.insecure))

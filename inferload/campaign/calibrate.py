@@ -16,7 +16,7 @@ from inferload.base.run_options import API_KEY_VARIABLE
 from inferload.campaign import runner
 from inferload.campaign.journal import Journal, RunEnded
 from inferload.campaign.machine.calibration import ReferencePace, RunFigures
-from inferload.campaign.runner import Runner, RunTimeLimits
+from inferload.campaign.runner import RunConditions, Runner
 from inferload.deploy.launcher import launch
 from inferload.figures.client_figures import CPU_SHARE, DELAY, LOOP_LAG
 from inferload.figures.rate_figures import OUTPUT
@@ -59,9 +59,9 @@ class Bench:
     def _run(self, name: str, scenario: Path, port: int) -> RunEnded:
         options = {"on_invalid": "warn", "metrics_url": ["none"], "no_report": True}
         argv = runner.command(str(scenario), f"http://127.0.0.1:{port}", self._work / name, options, ["--only-summary"])
-        limits = RunTimeLimits(self._seconds + _PATIENCE_S, _END_S)
+        conditions = RunConditions(self._seconds + _PATIENCE_S, _END_S)
         with launch.on_cores(self._client_cores):
-            return self._runner.run(name, argv, limits)
+            return self._runner.run(name, argv, conditions)
 
 
 def scenario_text(streams: int, pace: ReferencePace, seconds: float) -> str:

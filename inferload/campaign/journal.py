@@ -101,7 +101,6 @@ class Journal:
             self.take(entry)
 
     def write(self, entry: Entry) -> None:
-        """Add a line."""
         line = {"wall_ns": clock.wall_ns(), **msgspec.to_builtins(entry)}
         self.take(entry)
         with self._path.open("a", encoding="utf-8") as file:
@@ -125,7 +124,6 @@ class Journal:
 
     @property
     def failures(self) -> list[RunEnded]:
-        """Runs that failed, with their causes."""
         return [entry for entry in self.runs if entry.cause]
 
     def retry(self) -> int:
@@ -146,7 +144,6 @@ class Journal:
         self._path.unlink(missing_ok=True)
 
     def take(self, entry: Entry) -> None:
-        """Update the state by an entry."""
         match entry:
             case RunBegun():
                 self.under_way[entry.folder] = RunProcess(entry.pid, entry.started_s)
@@ -189,6 +186,14 @@ def made_folder(folder: Path, *, new: bool, files: Mapping[str, str] = MappingPr
         folder.mkdir(parents=True, exist_ok=True)
         for name, text in files.items():
             rundir.write_text(folder / name, text)
+    return folder
+
+
+def unused_folder(into: Path | None, name: str, file: str = JOURNAL) -> Path:
+    """Return the folder of a new campaign: of --into, or one below runs. UsageError if it has a campaign, with this file."""
+    folder = into or Path("runs") / rundir.default_name(name)
+    if (folder / file).exists():
+        raise UsageError(f"{folder}: already contains runs; use --resume {folder}, or another folder with --into")
     return folder
 
 

@@ -117,7 +117,6 @@ def _flags(program: Sequence[str], environment: Mapping[str, str]) -> set[str]:
 
 
 def flags_of_help(text: str) -> set[str]:
-    """Return the option names in an argparse help text."""
     options = (line.split("   ")[0] for line in text.splitlines() if re.match(r"  (?:-\w, )?--[a-z0-9]", line))
     return {name for option in options for name in re.findall(r"(?<![\w-])--[a-z0-9][\w.-]*", option)}
 

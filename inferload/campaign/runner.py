@@ -25,11 +25,15 @@ _PREFIX = re.compile(r"^\[[^]]*\] \S+: ")  # of a line of the log: time, host, l
 
 
 @dataclass(frozen=True, slots=True)
-class RunTimeLimits:
-    """Longest time of a run, None without a limit, and the time for it to end when it is stopped."""
+class RunConditions:
+    """Conditions of a run. `run_s`: its longest time, None without a limit; `grace_s`: for it to end when it is stopped.
+
+    `poll`: called while the run goes.
+    """
 
     run_s: float | None = None
     grace_s: float = process.GRACE_S
+    poll: Callable[[], None] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,49 +49,44 @@ class Runner:
         self,
         name: str,
         argv: Sequence[str],
-        limits: RunTimeLimits = RunTimeLimits(),
+        conditions: RunConditions = RunConditions(),
         *,
-        poll: Callable[[], None] | None = None,
         fault: Callable[[], str | None] = lambda: None,
         level: float = 0.0,
     ) -> RunEnded:
-        """Make one run and return its entry in the journal, with a `cause` if it failed.
+        """Make one run and return its entry in the journal, with a `cause` if it failed. An exception ends the run.
 
-        `name`: run directory below the campaign's folder. `poll`: called while the run goes. `fault`: cause of a failure that
-        the run itself does not show. `level`: of the entry. An exception ends the run.
+        `name`: run directory below the campaign's folder. `fault`: cause of a failure that the run itself does not show.
+        `level`: of the entry.
         """
         run_dir = self.folder / name
         rundir.set_aside(run_dir)
         run_dir.parent.mkdir(parents=True, exist_ok=True)
         log = run_dir.with_suffix(".log")
         began_ns = clock.now_ns()
-        code = self._code(name, process.begin(argv, log, self.environment, self.cwd), limits, poll)
+        code = self._code(name, process.begin(argv, log, self.environment, self.cwd), conditions)
         took_s = round((clock.now_ns() - began_ns) / clock.NS_PER_S, 3)
         entry = ended(self.folder, name, code, took_s, fault=fault, level=level)
         self.journal.write(entry)
         return entry
 
     def _code(
-        self,
-        name: str,
-        begun: tuple[subprocess.Popen[bytes], process.RunProcess],
-        limits: RunTimeLimits,
-        poll: Callable[[], None] | None,
+        self, name: str, begun: tuple[subprocess.Popen[bytes], process.RunProcess], conditions: RunConditions
     ) -> int | None:
         """Exit code; None if the run exceeded its time."""
-        child, known = begun
+        (child, known), grace_s = begun, conditions.grace_s
         with ExitStack() as undo:
             undo.callback(self.journal.write, RunStopped(folder=name))
-            undo.callback(known.end, limits.grace_s)  # after Ctrl-C too: the run must not outlive this process
+            undo.callback(known.end, grace_s)  # after Ctrl-C too: the run must not outlive this process
             try:
                 self.journal.write(RunBegun(folder=name, pid=known.pid, started_s=known.started_s))
-                code = _awaited(child, limits.run_s, poll)
+                code = _awaited(child, conditions.run_s, conditions.poll)
             except KeyboardInterrupt:
-                print(f"\nthe run ends within {limits.grace_s:.0f} s; Ctrl-C again ends it at once", file=sys.stderr)
+                print(f"\nthe run ends within {grace_s:.0f} s; Ctrl-C again ends it at once", file=sys.stderr)
                 raise
             undo.pop_all()
         if code is None:
-            known.end(limits.grace_s)
+            known.end(grace_s)
         return code
 
 

@@ -22,7 +22,7 @@ from inferload.campaign.attainment.slo import Condition
 from inferload.campaign.attainment.text import going
 from inferload.campaign.attainment.window import Window
 from inferload.campaign.journal import Journal, RunEnded, RunRetried
-from inferload.campaign.runner import Runner, RunTimeLimits
+from inferload.campaign.runner import RunConditions, Runner
 from inferload.campaign.search_plan import SearchPlan, at, cache_text
 from inferload.deploy.launcher.launch import tail
 from inferload.results.documents import typed_documents
@@ -102,9 +102,8 @@ class PointRunner:
         }
         argv = runner.command(str(file), self.plan.host, run_dir, self.plan.options | options, self.plan.extra)
         poll = None if self.show is None else self._poll(load, number, progress)
-        entry = Runner(self.folder, self.journal).run(
-            name, argv, RunTimeLimits(self._limit_s(), _END_S), poll=poll, level=load
-        )
+        conditions = RunConditions(self._limit_s(), _END_S, poll)
+        entry = Runner(self.folder, self.journal).run(name, argv, conditions, level=load)
         if entry.exit_code == runner.USAGE and number == 0:
             self.journal.remove()
             raise UsageError(f"the first point could not be made: {entry.cause}")
@@ -157,7 +156,6 @@ class PointRunner:
         )
 
     def _poll(self, load: float, number: int, progress: Path) -> Callable[[], None]:
-        """Function that shows the progress of a run."""
         show, spent_s = self.show, sum(entry.took_s for entry in self.journal.runs)
         began_ns = clock.now_ns()
         assert show is not None

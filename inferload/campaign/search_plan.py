@@ -61,11 +61,9 @@ class SearchPlan:
 
     @property
     def conditions(self) -> tuple[Condition, ...]:
-        """Conditions of the SLO."""
         return conditions_of(self.slo)
 
     def settings(self, scenario: Scenario) -> Settings:
-        """Settings of the search."""
         lead_s = self.warmup_s + min(_DRAIN_S, scenario.phases.drain_s) + _START_S
         if scenario.cache.arm == "warm" and not scenario.cache.salt:  # one more pass warms the cache
             lead_s = 2 * lead_s + self.window_s
@@ -247,7 +245,6 @@ def at(scenario: Scenario, origin: str, plan: SearchPlan, load: float, seed: int
 
 
 def _absolute(data: Any, origin: str) -> None:
-    """Make the paths of files absolute."""
     for key, value in list(data.items()) if isinstance(data, dict) else enumerate(data):
         if key == "path" and isinstance(value, str):
             data[key] = str(data_files.find(value, origin))

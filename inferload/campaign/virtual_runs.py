@@ -42,7 +42,6 @@ class Performer:
             self._process.wait()
 
     def _signal(self, number: signal.Signals) -> None:
-        """Signal the process and its fork."""
         assert self._process is not None
         with suppress(ProcessLookupError):
             os.killpg(self._process.pid, number)

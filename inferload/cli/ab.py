@@ -7,14 +7,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from inferload.base import rundir
 from inferload.base.errors import UsageError
 from inferload.base.numbers import plural
 from inferload.base.run_options import RUN_OPTIONS
 from inferload.base.virtual_orders import options_of, server_of
 from inferload.campaign import ab, named_code, runner
 from inferload.campaign.ab import DEFAULT_PAIRS, AbPlan, AbRun
-from inferload.campaign.journal import JOURNAL, Journal, alone, made_folder
+from inferload.campaign.journal import Journal, alone, made_folder, unused_folder
 from inferload.campaign.pairs import MAX_PAIRS
 from inferload.campaign.runner import Runner
 from inferload.campaign.signals import interrupted, signals_interrupt
@@ -38,7 +37,6 @@ values of --header are not stored: give them again with --resume. Exit codes:
 
 
 def register(commands: Any) -> None:
-    """Add the sub-command."""
     parser = commands.add_parser(
         "ab",
         description="Compare running servers by interleaved pairs of runs under the same schedule; the first one is the baseline.",
@@ -136,10 +134,7 @@ def _plan_and_folder(arguments: argparse.Namespace) -> tuple[AbPlan, Path]:
     )
     scenario = plan.load()
     plan = plan.model_copy(update={"digest": scenario.digest})
-    folder = arguments.into or Path("runs") / rundir.default_name(f"ab-{scenario.name}")
-    if (folder / JOURNAL).exists():
-        raise UsageError(f"{folder}: already contains runs; use --resume {folder}, or another folder with --into")
-    return plan, folder
+    return plan, unused_folder(arguments.into, f"ab-{scenario.name}")
 
 
 def _check_servers(sides: Mapping[str, str], arguments: argparse.Namespace) -> None:

@@ -26,7 +26,6 @@ with these times. It takes about two minutes; nothing else should run on this ma
 
 
 def register(commands: Any) -> None:
-    """Add the sub-command."""
     parser = commands.add_parser(
         "calibrate",
         description=_DESCRIPTION,
@@ -90,7 +89,6 @@ HEAD = (
 
 
 def row(point: SizeResult) -> str:
-    """Return the table row of a size."""
     figures = point.figures
     lag = "-" if figures.loop_lag_ms is None else f"{short(figures.loop_lag_ms)} ({figures.loop_lag_at})"
     cpu = percent(figures.cpu_share, "-")

@@ -12,7 +12,6 @@ from inferload.figures import table
 
 
 def register(commands: Any) -> None:
-    """Add the sub-command."""
     parser = commands.add_parser(
         "clean",
         description="Remove caches: indexes of data files, the calibration, generated models, vLLM's environment for the CPU, "

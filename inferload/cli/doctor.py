@@ -24,7 +24,6 @@ _TIMEOUTS = TurnTimeouts(connect_s=10, first_event_s=60, between_events_s=30, tu
 
 
 def register(commands: Any) -> None:
-    """Add the sub-command."""
     parser = commands.add_parser(
         "doctor",
         description="Check this machine and, with --host, a server: it gets a turn of 32 tokens and some two dozen of eight. "

@@ -18,8 +18,7 @@ from urllib.parse import quote, urljoin, urlsplit
 from inferload import __version__
 from inferload.base.errors import UsageError, explained
 from inferload.base.http_status import failure_text, status_text
-from inferload.scenario.files.data_files import sha256_of
-from inferload.scenario.files.data_sets import DataSet
+from inferload.scenario.files.data_files import DataSet, sha256_of
 
 CHUNK_BYTES = 1 << 20
 TIMEOUT_S = 30.0  # of the connect and of each read
@@ -86,7 +85,6 @@ class PartFile:
         self._file.close()
 
     def restart(self) -> None:
-        """Remove the content."""
         self._file.truncate(0)
         self.size_bytes = 0
 
@@ -106,7 +104,6 @@ class PartFile:
 
 
 def part_path(whole: Path) -> Path:
-    """Return the path of the part of a file."""
     return whole.with_name(f"{whole.name}.part")
 
 

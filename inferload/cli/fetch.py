@@ -13,7 +13,7 @@ from inferload.base.numbers import clock
 from inferload.base.redaction import safe_urls
 from inferload.base.status_lines import StatusLines
 from inferload.cli.download import download, is_there, megabytes, part_path
-from inferload.scenario.files.data_sets import DATA_SETS
+from inferload.scenario.files.data_files import DATA_SETS
 
 DRAW_S = 0.2
 LINES = 10  # on a stream that is no terminal
@@ -29,7 +29,6 @@ Exit codes: 0 the file is there with the right checksum; 2 it is not; 130 interr
 
 
 def register(commands: Any) -> None:
-    """Add the sub-command."""
     sets = "; ".join(f"{name}: {data.content}, {megabytes(data.size_bytes)}" for name, data in DATA_SETS.items())
     parser = commands.add_parser("fetch", description=f"Download a data set ({sets}).", epilog=_EPILOG)
     parser.add_argument("name", choices=list(DATA_SETS), help="the data set")
@@ -111,12 +110,10 @@ class Progress:
             print(self._line(done_bytes, now_s), file=self._stream, flush=True)
 
     def note(self, text: str) -> None:
-        """Print a message."""
         self._status.clear()
         print(f"inferload: {escaped_lines(safe_urls(text))}", file=self._stream, flush=True)
 
     def close(self) -> None:
-        """Remove the status line."""
         self._status.close()
 
     def _line(self, done_bytes: int, now_s: float) -> str:

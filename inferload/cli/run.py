@@ -6,6 +6,7 @@ import gc
 import os
 import runpy
 import sys
+from collections.abc import Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -13,14 +14,13 @@ from typing import Any
 from inferload.base.deployments import locustfile
 from inferload.base.run_options import RUN_OPTIONS
 from inferload.base.run_options import words as option_words
-from inferload.cli import locust_options, quick_options
+from inferload.cli import quick_options
 
 DEFAULT_SCENARIO = "chat"  # the one of the bundled locustfile
 _EXAMPLE = "example: inferload run smoke --host http://server:8000 --users 20 --duration 60s --processes 2"
 
 
 def register(commands: Any) -> None:
-    """Add the sub-command."""
     parser = commands.add_parser(
         "run",
         description="Run a scenario against a server: headless, or with Locust's web UI if one of its options is given.",
@@ -37,7 +37,7 @@ def register(commands: Any) -> None:
     load = quick_options.add_to(parser)
     for option in RUN_OPTIONS:
         (load if option.name == "set" else parser).add_argument(option.flag, **option.keywords())
-    locust_options.add_to(parser)
+    _add_locust_options(parser)
     parser.set_defaults(run=run, extra=())
 
 
@@ -60,7 +60,70 @@ def run(arguments: argparse.Namespace) -> int:
 def locust_words(arguments: argparse.Namespace, locustfile: Path) -> list[str]:
     """Return Locust's command line for the arguments."""
     words = ["-f", str(locustfile)]
-    words += [] if locust_options.shows_web_ui(arguments.extra) else ["--headless"]
+    words += [] if _shows_web_ui(arguments.extra) else ["--headless"]
     words += ["--host", arguments.host] if arguments.host else []
     words += ["--scenario", arguments.scenario]
     return words + option_words(vars(arguments)) + list(arguments.extra)
+
+
+# Options of Locust, which are passed on to it. Shown in --help; the others are accepted as well.
+_SHOWN = {
+    ("-r", "--spawn-rate"): "users started per second",
+    ("--processes",): "number of worker processes on this machine",
+    ("--master",): "run as the master of workers on other machines",
+    ("--worker",): "run as a worker",
+    ("--master-host",): "address of the master, for a worker",
+    ("--expect-workers",): "number of workers that the master waits for and uses at most",
+    ("--web-port", "-P"): "show the web UI on this port instead of running headless",
+    ("--web-host",): "show the web UI on this address",
+    ("--autostart",): "show the web UI and start at once",
+    ("--csv",): "prefix of Locust's CSV files",
+    ("--loglevel", "-L"): "DEBUG, INFO, WARNING, ERROR or CRITICAL",
+}
+_VALUED = (
+    *(("--config",), ("--config-users",), ("--autoquit",), ("--tls-cert",), ("--tls-key",), ("--web-base-path",)),
+    *(("--master-bind-host",), ("--master-bind-port",), ("--expect-workers-max-wait",), ("--master-port",)),
+    *(("-T", "--tags"), ("-E", "--exclude-tags"), ("--html",), ("--json-file",), ("--logfile",)),
+    *(("--exit-code-on-error",), ("-s", "--stop-timeout"), ("--profile",)),
+)
+_SWITCHES = (
+    *(("--master",), ("--worker",), ("--autostart",), ("-l", "--list"), ("--headless",), ("--web-login",)),
+    *(("--class-picker",), ("--enable-rebalancing",), ("--csv-full-history",), ("--print-stats",)),
+    *(("--only-summary",), ("--reset-stats",), ("--json",), ("--skip-log-setup",), ("--show-task-ratio",)),
+    *(("--show-task-ratio-json",), ("--equal-weights",), ("--otel",)),
+)
+_WEB_UI = {
+    *("--web-port", "-P", "--web-host", "--web-login", "--web-base-path", "--tls-cert", "--tls-key", "--class-picker"),
+    *("--autostart", "--autoquit"),
+}
+
+
+def _add_locust_options(parser: argparse.ArgumentParser) -> None:
+    """Add Locust's options; the ones on the command line are collected in `extra`."""
+    group = parser.add_argument_group(
+        "Locust's options", "All of Locust's options are accepted, here or after --; locust --help describes them."
+    )
+    hidden = [flags for flags in (*_VALUED, *_SWITCHES) if flags not in _SHOWN]
+    for flags in (*_SHOWN, *hidden):
+        group.add_argument(
+            *flags,
+            action=_PassOn,
+            nargs=0 if flags in _SWITCHES else None,
+            metavar=None if flags in _SWITCHES else "VALUE",
+            help=_SHOWN.get(flags, argparse.SUPPRESS),
+            default=argparse.SUPPRESS,
+        )
+
+
+class _PassOn(argparse.Action):
+    """Collect the option and its value for Locust."""
+
+    def __call__(self, _parser: Any, namespace: Any, values: Any, option_string: str | None = None) -> None:
+        words = (str(option_string), *([values] if isinstance(values, str) else []))
+        namespace.extra = (*namespace.extra, *words)
+
+
+def _shows_web_ui(extra: Sequence[str]) -> bool:
+    """Return True if the options start the web UI or a worker: both run without --headless."""
+    names = {word.partition("=")[0] for word in extra}
+    return "--worker" in names or ("--headless" not in names and not names.isdisjoint(_WEB_UI))

@@ -24,7 +24,6 @@ _SCENARIO_HELP = "a scenario file, or the name of a bundled scenario"
 
 
 def register(commands: Any) -> None:
-    """Add the sub-commands."""
     _register_validate(commands)
     _register_plan(commands)
     _register_schema(commands)
@@ -114,7 +113,6 @@ def _data_faults(scenario: Scenario, name: str) -> tuple[str, list[str]]:
 
 
 def plan(arguments: argparse.Namespace) -> int:
-    """Print the plan."""
     scenario: Scenario = load(arguments.scenario)
     if arguments.seed is not None:
         scenario = scenario.changed({"seed": arguments.seed}, "--seed")
@@ -126,7 +124,6 @@ def plan(arguments: argparse.Namespace) -> int:
 
 
 def schema(arguments: argparse.Namespace) -> int:
-    """Print the JSON Schema."""
     print(json.dumps(json_schema(), indent=2))
     return 0
 

@@ -28,7 +28,6 @@ Exit code: 0 every page had metrics; 1 a page never had any, or samples could no
 
 
 def register(commands: Any) -> None:
-    """Add the sub-command."""
     parser = commands.add_parser(
         "scrape",
         description="Read the metrics pages of servers at fixed intervals and write them as Parquet.",
@@ -158,7 +157,6 @@ class ScrapeProgress:
         return f"{clock((now_ns() - self._begun_ns) / NS_PER_S)} · {counts} · {up} of {len(self._answered)} targets up"
 
     def show(self) -> None:
-        """Redraw the line on a terminal."""
         if self._terminal:
             print(f"\r\x1b[K{self.line()}", end="", file=sys.stderr, flush=True)
 

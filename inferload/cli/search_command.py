@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 from inferload.base import rundir
-from inferload.base.errors import UsageError
 from inferload.base.numbers import duration
 from inferload.base.status_lines import StatusLines
 from inferload.campaign import runner
@@ -14,7 +13,7 @@ from inferload.campaign.attainment import bracket
 from inferload.campaign.attainment.bracket import Ended, Settings
 from inferload.campaign.attainment.point import Look
 from inferload.campaign.attainment.text import line, summed_up
-from inferload.campaign.journal import JOURNAL, Journal, alone, made_folder
+from inferload.campaign.journal import Journal, alone, made_folder, unused_folder
 from inferload.campaign.search import PointRunner, write_document
 from inferload.campaign.search_plan import PASSED_ON, SearchPlan, cache_text, from_arguments, resumed
 from inferload.campaign.signals import interrupted
@@ -31,7 +30,6 @@ search.md and search.html have every point with its interval. Exit codes: 0 a lo
 
 
 def register(commands: Any) -> None:
-    """Add the sub-command."""
     parser = commands.add_parser(
         "search",
         description="Find the highest load that holds an SLO, within a time budget. Arguments after -- are passed to Locust.",
@@ -110,7 +108,6 @@ class _Campaign:
             self._add(look)
 
     def look(self, load: float, number: int) -> Look:
-        """Make one run."""
         try:
             look = self._performer.look(load, number)
         finally:
@@ -139,10 +136,7 @@ def _wanted(arguments: argparse.Namespace) -> tuple[SearchPlan, Scenario, Path]:
     if arguments.resume is not None:
         return *resumed(arguments), arguments.resume
     plan, scenario = from_arguments(arguments)
-    folder = arguments.into or Path("runs") / rundir.default_name(f"search-{scenario.name}")
-    if (folder / JOURNAL).exists():
-        raise UsageError(f"{folder}: a search was started there; --resume {folder}, or another folder with --into")
-    return plan, scenario, folder
+    return plan, scenario, unused_folder(arguments.into, f"search-{scenario.name}")
 
 
 def _plan(plan: SearchPlan, scenario: Scenario, settings: Settings) -> list[str]:

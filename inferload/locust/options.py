@@ -215,7 +215,6 @@ def _appendable(path: Path) -> None:
 
 
 def own_settings(options: Any) -> ProcessSettings:
-    """Return the settings of this process."""
     return ProcessSettings(
         credentials=Credentials(credentials.api_key(options.api_key_file, API_KEY_VARIABLE)),
         headers=tuple(credentials.header(text) for text in options.header or ()),

@@ -42,7 +42,6 @@ the first load of the process.
 
 
 def page() -> str:
-    """Return the page as Markdown."""
     parts = [_HEAD]
     for kind in (InferenceUser, ScenarioUser, Conversation, Reply, CaughtReply):
         text = inspect.getdoc(kind) or ""

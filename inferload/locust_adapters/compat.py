@@ -46,7 +46,6 @@ class Adaptation(Struct, frozen=True):
         return True
 
     def to_dict(self) -> dict[str, Any]:
-        """The entry in run.json."""
         return {"name": self.name, "consequence": self.consequence}
 
 
@@ -63,7 +62,6 @@ def replacing(owner: Any, name: str) -> Callable[[Any], None]:
 
 
 def parameters(function: Any) -> list[str]:
-    """Return the names of the parameters of a function."""
     return list(inspect.signature(function).parameters)
 
 

@@ -86,7 +86,6 @@ def location(trace: TracebackType | None) -> str | None:
 
 
 def located(error: BaseException) -> str:
-    """Return the message of an exception, after its location."""
     at = location(error.__traceback__)
     return str(error) if at is None else f"{at}: {error}"
 

@@ -54,7 +54,6 @@ def bucket_ms(response_time_ms: float) -> float:
 
 
 def _buckets_ms(values_ms: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-    """Apply `bucket_ms` to an array."""
     positive = np.maximum(values_ms, 1e-6)
     scale = 10.0 ** (2 - np.floor(np.log10(positive)))
     return np.where(values_ms > 0, np.round(positive * scale) / scale, 0.0)

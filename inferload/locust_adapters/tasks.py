@@ -7,7 +7,6 @@ from inferload.locust_adapters.compat import names_in, parameters, replacing
 
 
 def executes_tasks() -> bool:
-    """Return True if Locust executes each task by `execute_task`."""
     from locust.user.task import DefaultTaskSet, TaskSet
 
     calls = "execute_task" in names_in(TaskSet.execute_next_task)

@@ -26,7 +26,6 @@ class AbortReached(Struct, frozen=True):
     at_s: float
 
     def result(self) -> GateResult:
-        """Return a failed gate for the verdict."""
         note = f"the run was stopped {self.at_s:.1f} s after the load began"
         return GateResult(gate=f"{ABORTED}{self.condition}", value=self.value, passed=False, note=note)
 

@@ -185,7 +185,6 @@ def tasks_of(turns: pa.Table) -> tuple[int, _Tasks]:
 
 
 def _times(sessions: _Sessions) -> _Tasks:
-    """Divide the time of each session, done or not."""
     start_ns = sessions.column("planned_ns")[sessions.starts][sessions.of]
     planned_ns, sent_ns, closed_ns = (
         sessions.column(name) - start_ns for name in ("planned_ns", "sent_ns", "closed_ns")

@@ -30,13 +30,11 @@ class Outputs(Struct, frozen=True):
 
     @classmethod
     def of(cls, options: Any) -> "Outputs":
-        """Return the outputs of parsed options, with absolute paths."""
         junit, markdown = (Path(path).absolute() if path else None for path in (options.junit, options.markdown))
         return cls(junit, markdown, bool(options.github))
 
     @property
     def wanted(self) -> bool:
-        """True if there is an output."""
         return bool(self.junit or self.markdown or self.github)
 
     def prepare(self) -> None:

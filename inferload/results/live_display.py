@@ -28,7 +28,6 @@ class Course:
         self.samples: dict[str, deque[float | None]] = {}
 
     def add(self, now: Snapshot) -> None:
-        """Add the figures of a snapshot."""
         shown = brief_of(lambda figure: now.recent[figure.column("p50")] is not None)
         rate, unit = (OUTPUT, "output tok/s") if now.recent[TEXTS.key] is None else (TEXTS, TEXTS.unit)
         figures = {

@@ -44,17 +44,14 @@ class OpenRun:
 
     @cached_property
     def manifest(self) -> Manifest:
-        """Content of run.json."""
         return self._typed(rundir.MANIFEST, Manifest)
 
     @cached_property
     def summary(self) -> Summary:
-        """Content of summary.json."""
         return self._typed(rundir.SUMMARY, Summary)
 
     @cached_property
     def counts(self) -> Counts:
-        """Content of counts.json."""
         try:
             return Counts.from_wire(rundir.read_object(self.path / rundir.COUNTS))
         except ValueError as error:
@@ -68,7 +65,6 @@ class OpenRun:
 
     @cached_property
     def turns(self) -> TurnFiles:
-        """Turns of the run, which are read in batches."""
         run_id = None
         if self.has(rundir.MANIFEST):
             with suppress(UsageError):  # it was killed while it wrote its manifest

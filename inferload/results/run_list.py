@@ -160,7 +160,6 @@ def _reacts(text: str) -> bool:
 
 
 def _figures(summary: Summary | None) -> tuple[tuple[str, ...], tuple[float | None, ...]]:
-    """Return the figures as text, and as numbers."""
     if summary is None:
         return (_UNKNOWN,) * len(FIGURES), (None,) * len(FIGURES)
     blocks = [(summary.latency_of(figure.key), q) for figure, q in _LATENCIES]

@@ -175,7 +175,6 @@ def _part(
 
 
 def sessions(tally: Tally) -> Sessions:
-    """Counts of sessions."""
     return Sessions(
         planned=tally.sessions_planned,
         dropped=tally.sessions_dropped,

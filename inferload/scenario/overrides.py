@@ -42,7 +42,6 @@ class Override(Struct, frozen=True):
 
     @property
     def setting(self) -> str:
-        """Override as the value of a --set option."""
         return f"{self.key}={json.dumps(self.value)}"
 
 
@@ -136,11 +135,6 @@ def _load(arrivals: Arrivals, source: str, value: Any, whole: dict[str, Any], *,
     return Override(("arrivals", arrivals.load_key), value, source)
 
 
-def sessions(text: str) -> Override:
-    """Return the override of `--sessions N`: number of sessions after which the run ends."""
-    return Override(("phases", "sessions"), scalar(text), f"--sessions {text}")
-
-
 def input_len(workload: Workload, text: str) -> Override:
     """Return the override of `--input-len N`: tokens of each new user message."""
     source = f"--input-len {text}"
@@ -194,7 +188,7 @@ QUICK: Mapping[str, Callable[[Arrivals, Workload, str], Override]] = {
     "duration": lambda _arrivals, _workload, text: Override(
         ("phases", "measure_s"), seconds_of("--duration", text), f"--duration {text}"
     ),
-    "sessions": lambda _arrivals, _workload, text: sessions(text),
+    "sessions": lambda _arrivals, _workload, text: Override(("phases", "sessions"), scalar(text), f"--sessions {text}"),
     "input_len": lambda _arrivals, workload, text: input_len(workload, text),
     "output_len": lambda _arrivals, workload, text: output_len(workload, text),
 }

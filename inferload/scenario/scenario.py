@@ -296,10 +296,7 @@ class Scenario(ScenarioPart):
         """SHA-256 (hex) of the resolved scenario as canonical JSON."""
         data = self.as_data()
         for path, default in ADDED_LATER.items():
-            *folders, key = path.split(".")
-            mapping = data
-            for folder in folders:
-                mapping = mapping[folder]
+            mapping, key = _place(data, path)
             if mapping[key] == default:
                 del mapping[key]
         canonical = json.dumps(data, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
@@ -321,12 +318,17 @@ class Scenario(ScenarioPart):
         """Return a validated scenario with other values at dotted paths, such as `{"arrivals.users": 20}`."""
         data = self.as_data()
         for path, value in changes.items():
-            *folders, key = path.split(".")
-            mapping = data
-            for folder in folders:
-                mapping = mapping[folder]
+            mapping, key = _place(data, path)
             mapping[key] = value
         return _validated(Parsed(data), origin)
+
+
+def _place(data: dict[str, Any], path: str) -> tuple[dict[str, Any], str]:
+    """Return the mapping that a dotted path leads to, and the last key."""
+    *folders, key = path.split(".")
+    for folder in folders:
+        data = data[folder]
+    return data, key
 
 
 def load(name_or_path: str, overrides: Sequence[Override] = ()) -> Scenario:
@@ -343,7 +345,6 @@ def from_text(text: str, origin: str, overrides: Sequence[Override] = ()) -> Sce
 
 
 def from_data(data: Mapping[str, Any], origin: str) -> Scenario:
-    """Validate plain data in the form of a file."""
     return _validated(Parsed(dict(data)), origin)
 
 

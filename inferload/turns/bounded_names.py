@@ -28,7 +28,6 @@ class BoundedNames:
         return True
 
     def of(self, name: str) -> str:
-        """Return the name to count under."""
         return name if name == OTHER_NAMES or self.admits(name) else OTHER_NAMES
 
 

@@ -68,7 +68,6 @@ class TurnFile:
 
     @cached_property
     def anchor(self) -> Anchor:
-        """Clock anchor of the worker."""
         texts = self._texts
         with reading(self.path):
             wall_ns, mono_ns = (int(texts[key]) for key in (b"anchor_wall_ns", b"anchor_mono_ns"))
@@ -86,19 +85,16 @@ class TurnFile:
 
     @property
     def columns(self) -> list[str]:
-        """Names of the columns."""
         with reading(self.path):
             names: list[str] = self._metadata.schema.to_arrow_schema().names
             return names
 
     @property
     def turns(self) -> int:
-        """Number of turns."""
         return int(self._metadata.num_rows)
 
     @cached_property
     def events(self) -> int:
-        """Number of output events."""
         return sum(
             chunk.num_values - (chunk.statistics.null_count or 0 if chunk.statistics is not None else 0)
             for chunk in self._chunks("event_ns")
@@ -136,7 +132,6 @@ class TurnFile:
 
 
 def not_joined(files: Sequence[TurnFile]) -> list[TurnFile]:
-    """Return joined files, and the parts that are not in one."""
     joined = (file for file in files if file.path.stem.endswith(f"-{JOINED}"))
     joined_names: frozenset[str] = frozenset().union(*(file.parts for file in joined))
     return [file for file in files if file.path.name not in joined_names]
@@ -187,7 +182,6 @@ class TurnFiles:
 
     @property
     def anchors(self) -> dict[str, Anchor]:
-        """Clock anchor of each worker."""
         return {file.origin.worker: file.anchor for file in self._own if file.origin is not None}
 
     def batches(self, columns: Sequence[str]) -> Iterator[pa.Table]:

@@ -162,7 +162,6 @@ class PhaseWindow:
     step: int | None = None
 
     def holds(self, at_ns: int) -> bool:
-        """Return True if the instant is in this phase."""
         return self.start_ns <= at_ns and (self.end_ns is None or at_ns < self.end_ns)
 
 

@@ -80,7 +80,6 @@ class Sketch:
 
     @property
     def count(self) -> int:
-        """Number of values."""
         self._settle()
         return self._count
 
@@ -104,7 +103,6 @@ class Sketch:
 
     @property
     def mean(self) -> float | None:
-        """Arithmetic mean."""
         return self.total / self.count if self.count else None
 
     def add_many(self, values: Floats) -> None:

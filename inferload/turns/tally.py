@@ -167,7 +167,6 @@ class Tally:
 
 
 def add_counts(counts: dict[_Name, int], others: Mapping[_Name, int]) -> None:
-    """Add counts by name to others."""
     for name, count in others.items():
         counts[name] = counts.get(name, 0) + count
 
@@ -243,7 +242,6 @@ class TallySet:
         return summed(tally for key, tally in self.items() if phase in (None, key[0]) and class_name in (None, key[1]))
 
     def by_class(self, phase: Phase | None = None) -> dict[str, Tally]:
-        """Return a new tally for each class."""
         of_phase = [(key, tally) for key, tally in self.items() if phase is None or key[0] == phase]
         names = dict.fromkeys(key[1] for key, _ in of_phase)
         return {name: summed(tally for key, tally in of_phase if key[1] == name) for name in names}
@@ -318,7 +316,6 @@ def count_faults(tallies: TallySet) -> list[str]:
 
 
 def summed(tallies: Iterable[Tally]) -> Tally:
-    """Return a new tally with the counts of all."""
     total = Tally()
     for tally in tallies:
         total.absorb(tally)

@@ -126,7 +126,6 @@ class TurnColumns:
         return self._rows
 
     def append(self, turn: TurnRecord) -> None:
-        """Add one turn."""
         self.extend((turn,))
 
     def extend(self, turns: Sequence[TurnRecord]) -> None:

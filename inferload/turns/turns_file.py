@@ -47,7 +47,6 @@ def write_part(
 
 
 def part_path(folder: Path, worker: str, part_number: int) -> Path:
-    """Return the path of a worker's part."""
     return folder / f"{_safe(worker)}-{part_number:05}.parquet"
 
 
@@ -89,7 +88,6 @@ def rows_of(folder: Path, worker: str) -> int:
 
 
 def joined_path(folder: Path, worker: str) -> Path:
-    """Return the path of a worker's joined file."""
     return folder / f"{_safe(worker)}-{JOINED}.parquet"
 
 

@@ -92,13 +92,9 @@ that ends its sending, then reads a request and resets the connection before its
 
 
 def document() -> str:
-    """Return the text of docs/reference/turns.md."""
-    rows = "".join(f"| `{row.name}` | {_in_words(row.type)} | {row.text} |\n" for row in TURN_COLUMNS)
+    kinds = [f"list of {row.type.value_type}" if pa.types.is_list(row.type) else str(row.type) for row in TURN_COLUMNS]
+    rows = "".join(f"| `{row.name}` | {kind} | {row.text} |\n" for row, kind in zip(TURN_COLUMNS, kinds, strict=True))
     return _HEAD + rows + _RETRIES
-
-
-def _in_words(of: pa.DataType) -> str:
-    return f"list of {of.value_type}" if pa.types.is_list(of) else str(of)
 
 
 if __name__ == "__main__":

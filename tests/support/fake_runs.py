@@ -33,7 +33,7 @@ class FakeRun:
         self.state, self.stop = SimpleNamespace(end=end), end.stop
         self.aborts = 0
         self.load = self
-        self.steering = SimpleNamespace()
+        self.steering = SimpleNamespace(change_users=self.change_users)
         self.totals = SimpleNamespace(errors=SimpleNamespace(texts=[]))
         self.roster = SimpleNamespace(members=[])
         self.anchor, self.salt = None, "salt"

@@ -225,7 +225,7 @@ LOCUST = Forge(
     "inferload.client.connection.native_connection",
     "inferload.deploy.servers.in_memory",
     "inferload.locust.virtual_options",
-    "inferload.results.cost",
+    "inferload.results.prices",
     "inferload.run.virtual.scraping",
     "inferload.workload.sources.synthetic",
     "numpy.ma",

@@ -12,7 +12,7 @@ from inferload.deploy.servers.engines import VLLM_CPU_ENVIRONMENT
 from inferload.deploy.variants.variant import bundled, named
 from test_vllm_server import chat, stream
 
-from inferload.results.cost import UNPRICED
+from inferload.results.prices import UNPRICED
 
 pytestmark = [pytest.mark.vllm, pytest.mark.timeout(900)]
 

@@ -38,7 +38,6 @@ def sentence(why: Why, sure: Bounds, unit: str, whole: bool = False) -> str:
 
 
 def answer(settings: Settings, points: Sequence[Point], why: Why, unit: str) -> Answer:
-    """Return the result from all points."""
     sure = bounds(points)
     return Answer(
         text=sentence(why, sure, unit, settings.whole),

@@ -64,7 +64,6 @@ class _Load:
         return _Ratio(float(summed.sum() / counted.sum()), spread_of_slices.error, max(0, freedom))
 
     def within(self, limit: float) -> _Ratio:
-        """Share of the values within a limit."""
         return self.ratio(lambda values: (values <= limit).astype(np.float64))
 
 

@@ -37,7 +37,6 @@ class Settings:
 
     @property
     def look_s(self) -> float:
-        """Time of one run."""
         return self.window_s + self.lead_s
 
     @property
@@ -51,7 +50,6 @@ class Settings:
         return sqrt(1 + self.precision)
 
     def level(self, load: float) -> float:
-        """Round a load."""
         return float(max(1, round(load))) if self.whole else float(f"{load:.4g}")
 
 

@@ -71,7 +71,6 @@ def parse(text: str) -> tuple[Condition, ...]:
 
 
 def text_of(conditions: Sequence[Condition]) -> str:
-    """Text of the SLO."""
     return " and ".join(condition.text for condition in conditions)
 
 

@@ -6,12 +6,11 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from inferload.base import rundir
 from inferload.base.errors import UsageError
 from inferload.campaign import runner
 from inferload.campaign.ab import sides_of
 from inferload.campaign.commands.sweep import check_unchanged, execute, outline
-from inferload.campaign.journal import made_folder
+from inferload.campaign.journal import made_folder, unused_folder
 from inferload.campaign.signals import interrupted, signals_interrupt
 from inferload.campaign.sweep import study as studies
 from inferload.campaign.sweep.study import STUDY, Study
@@ -33,7 +32,6 @@ figures, the published ones beside them, and a finding on each claim. Exit codes
 
 
 def register(subparsers: Any) -> None:
-    """Add the sub-command."""
     parser = subparsers.add_parser(
         "study",
         description="Repeat the experiment of a published text, and show its figures beside the measured ones.",
@@ -98,7 +96,6 @@ def _list_lines() -> list[str]:
 
 
 def _new(arguments: argparse.Namespace) -> tuple[Study, Path]:
-    """Return the study as it runs, and its folder."""
     if arguments.name is None:
         raise UsageError("study: needs NAME or --resume DIR; inferload study list prints the bundled ones")
     study = studies.load(Path(arguments.name))
@@ -120,9 +117,7 @@ def _new(arguments: argparse.Namespace) -> tuple[Study, Path]:
             f"{name}: {', '.join((part.baseline, *part.variants))}" for name, part in study.parts.items()
         )
         raise UsageError(f"--host {unused[0]}: no variant of a part with its baseline; {study.name} has {variants}")
-    folder = arguments.into or Path("runs") / rundir.default_name(study.name)
-    if (folder / STUDY).exists():
-        raise UsageError(f"{folder}: already contains a study; use --resume {folder}, or another folder with --into")
+    folder = unused_folder(arguments.into, study.name, STUDY)
     for file in study.missing_files(engine, arguments.quick, hosts):
         print(f"inferload: {file}: not in the current folder; {data_files.remedy(Path(file))}", file=sys.stderr)
     return planned, folder

@@ -12,7 +12,7 @@ from inferload.base.errors import UsageError
 from inferload.base.escaping import markdown
 from inferload.base.numbers import plural
 from inferload.campaign import runner
-from inferload.campaign.journal import JOURNAL, Journal, alone, made_folder
+from inferload.campaign.journal import Journal, alone, made_folder, unused_folder
 from inferload.campaign.pairs import MAX_PAIRS
 from inferload.campaign.signals import interrupted, signals_interrupt
 from inferload.campaign.sweep import definition, time_estimate
@@ -25,7 +25,7 @@ from inferload.deploy.servers.engines import ENGINES
 from inferload.deploy.variants.variant import label
 from inferload.figures import table
 from inferload.results import prices
-from inferload.results.cost import UNPRICED, Prices
+from inferload.results.prices import UNPRICED, Prices
 from inferload.scenario.files import typed_yaml
 
 _EPILOG = """\
@@ -40,7 +40,6 @@ codes: 0 all runs completed; 1 some failed; 2 usage error; 130, 143 interrupted.
 
 
 def register(subparsers: Any) -> None:
-    """Add the sub-command."""
     parser = subparsers.add_parser(
         "sweep",
         description="Run variants x scenarios x pairs, and compare the variants with a baseline.",
@@ -162,10 +161,7 @@ def _sweep_and_folder(arguments: argparse.Namespace) -> tuple[Sweep, Path]:
     if changes["engine"] != "running":
         changes["hosts"] = {}  # those of the file are of servers that run already
     sweep = definition.with_changes(sweep, changes, str(arguments.file))
-    folder = arguments.into or Path("runs") / rundir.default_name(sweep.name)
-    if (folder / JOURNAL).exists():
-        raise UsageError(f"{folder}: already contains a sweep; use --resume {folder}, or another folder with --into")
-    return sweep, folder
+    return sweep, unused_folder(arguments.into, sweep.name)
 
 
 def check_unchanged(sweep: Sweep, folder: Path) -> None:

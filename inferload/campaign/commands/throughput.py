@@ -56,7 +56,6 @@ class RunRates:
 
 
 def register(subparsers: Any) -> None:
-    """Add the sub-command."""
     parser = subparsers.add_parser("throughput", description=_DESCRIPTION, epilog=_EPILOG)
     add = parser.add_argument
     add("what", metavar="VARIANT", help="a variant (inferload deploy list), FILE.yaml:NAME, or the bare model tiny")
@@ -194,7 +193,6 @@ def _comparable(limit: OfflineLimit, served: RunRates) -> bool:
 
 
 def document(name: str, limit: OfflineLimit, served: RunRates | None) -> dict[str, Any]:
-    """Return the document for --json."""
     load = limit.load
     return {
         "format": 1,

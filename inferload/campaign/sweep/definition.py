@@ -13,7 +13,7 @@ from inferload.base.errors import UsageError
 from inferload.campaign.pairs import MAX_PAIRS, SD_LOG
 from inferload.deploy.variants.variant import Variant, changed, label, named
 from inferload.figures.turn_figures import TTFT
-from inferload.results.cost import Prices
+from inferload.results.prices import Prices
 from inferload.scenario import overrides
 from inferload.scenario import scenario as scenarios
 from inferload.scenario.files import catalog, typed_yaml
@@ -34,7 +34,6 @@ def grid_point(values: Mapping[str, str]) -> str:
 
 
 def grid_value(value: str | int | float | bool) -> str:
-    """Format a value of a grid as in YAML."""
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
@@ -165,7 +164,6 @@ class Sweep(ScenarioPart):
 
     @property
     def prices(self) -> Prices:
-        """Prices of each server."""
         return Prices(self.cost.gpu_hour_price, self.cost.gpus, self.cost.cached_price_ratio)
 
     def priced(self, prices: Prices) -> "Sweep":

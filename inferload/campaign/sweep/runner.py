@@ -3,6 +3,7 @@
 import secrets
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
+from dataclasses import dataclass
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -24,28 +25,23 @@ from inferload.deploy.servers import in_memory, local
 from inferload.deploy.servers.engines import ServerSpec, command_of
 
 
+@dataclass(eq=False)
 class SweepRunner:
     """Executes the remaining runs of a sweep. Failures are recorded, and the sweep continues.
 
-    `loads`: the scenarios by name.
+    `_loads`: the scenarios by name.
     """
 
-    def __init__(
-        self,
-        sweep: Sweep,
-        folder: Path,
-        loads: Mapping[str, Load],
-        journal: entries.Journal,
-        progress: ProgressCallback,
-    ) -> None:
-        self._sweep = sweep
-        self._folder = folder
-        self._loads = loads
-        self._journal = journal
-        self._progress = progress
-        self._runner = Runner(folder, journal)
+    _sweep: Sweep
+    _folder: Path
+    _loads: Mapping[str, Load]
+    _journal: entries.Journal
+    _progress: ProgressCallback
+
+    def __post_init__(self) -> None:
+        self._runner = Runner(self._folder, self._journal)
         # vLLM on the CPU would take all cores from the client.
-        cores = launch.split_cores(launch.available_cores() if sweep.engine == "vllm-cpu" else ())
+        cores = launch.split_cores(launch.available_cores() if self._sweep.engine == "vllm-cpu" else ())
         self._client_cores: Sequence[int] | None = cores[0]
         self._server_cores: tuple[int, ...] | None = cores[1]
 
@@ -178,7 +174,6 @@ class SweepRunner:
 
 
 def _ended(server: LocalServer) -> str | None:
-    """Return why a run failed, if its server ended."""
     return None if server_state.group(server) else f"the server ended during the run: {launch.why(server)}"
 
 

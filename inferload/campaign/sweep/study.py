@@ -87,7 +87,6 @@ class StudyTable(ScenarioPart):
 
     @property
     def has_changes(self) -> bool:
-        """True if the table has changes."""
         return self.base is not None or self.against_baseline
 
     def base_of(self, row: Row, rows: Sequence[Row], baseline: str) -> Row | None:
@@ -130,7 +129,6 @@ class WithFile(ScenarioPart):
     sweep: Mapping[str, Any] = Field(description="keys that replace those of the part")
 
     def is_there(self) -> bool:
-        """Return True if the file exists."""
         return Path(self.path).is_file()
 
 
@@ -158,7 +156,6 @@ class StudyPart(Sweep):
 
     @property
     def sweep(self) -> Sweep:
-        """The part as a sweep."""
         return Sweep.model_validate(self.model_dump(by_alias=True, exclude={"title"}))
 
     @property
@@ -168,7 +165,6 @@ class StudyPart(Sweep):
 
     @property
     def scenario_names(self) -> tuple[str, ...]:
-        """Names of the scenarios of a part that runs."""
         return tuple(each.name or each.scenario for each in self.scenarios if isinstance(each, SweepScenario))
 
     @property
@@ -177,7 +173,6 @@ class StudyPart(Sweep):
         return {flag: tuple(map(definition.grid_value, values)) for flag, values in self.grid.items()}
 
     def on(self, engine: Engine) -> OnEngine:
-        """Return the changes on an engine."""
         return self.engines.get(engine, OnEngine())
 
     def left_out(self, engine: Engine, hosts: Hosts) -> str:
@@ -253,7 +248,6 @@ class Study(ScenarioPart):
         return self
 
     def table(self, key: str) -> StudyTable:
-        """Return a table by its key."""
         return next(table for table in self.tables if table.key == key)
 
     def only(self, names: Collection[str]) -> "Study":

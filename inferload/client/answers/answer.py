@@ -86,7 +86,6 @@ class Frames:
         self.begins = [0, 0]  # of tokens that the texts of these streams show; of these: begins of events
 
     def add(self, frame: EventFrame) -> None:
-        """Add a frame, in place of the oldest one."""
         if frame not in self.known:
             self.known = (frame, *self.known[: _KEPT_FRAMES - 1])
 

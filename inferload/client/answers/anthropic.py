@@ -75,7 +75,6 @@ class MessagesAnswer(TypedAnswer):
         self.thinks = False  # there was a block of thinking
 
     def typed(self, event: _MessagesEvent, at_ns: int, data: bytes) -> None:
-        """Process one decoded event."""
         kind, delta = event.type, event.delta
         if kind == "error" or (event.error is not None and is_error(event.error)):
             self._fail(Failure.SERVER_ERROR, data)

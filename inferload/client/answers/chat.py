@@ -187,7 +187,6 @@ class ChatAnswer(Answer):
         return None if frame is None or (frame.visible and self.first_visible_ns is None) else frame
 
     def add_texts(self, frame: EventFrame, texts: bytes, at_ns: bytes, lengths: bytes) -> None:
-        """See Answer.add_texts."""
         if not self.uncounted:
             self._drop_running_count()
         text = decode_text(b'"' + texts + b'"')
@@ -204,7 +203,6 @@ class ChatAnswer(Answer):
 
     @property
     def tokens_by_event(self) -> array[int] | None:
-        """See Answer.tokens_by_event."""
         return self.shared_tokens if self.uncounted or not self.event_tokens else self.event_tokens
 
     def _choice(self, choice: Choice, at_ns: int) -> str:

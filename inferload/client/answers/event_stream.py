@@ -219,7 +219,6 @@ class ReplyParser:
             self._feed_body(self._without_framing(), reads)
 
     def _without_framing(self) -> HttpReply:
-        """Return the reply of decoded reads."""
         if self._decoded is None:
             self._decoded = HttpReply(nothing)
         return self._decoded
@@ -341,7 +340,6 @@ class EventStream:
         self._frames_left -= 1
 
     def _part(self, reply: HttpReply, data: bytes, at_ns: int) -> None:
-        """Parse a part of a read."""
         ends, instants = array("q", [len(data)]), array("q", [at_ns])
         self._read_by_read(reply, Arrivals(data, ends, instants, array("q"), 0), 0, 0, 1)
 

@@ -40,7 +40,6 @@ class Kept:
         self.kept: list[Any] = []  # unfinished values
 
     def event(self, data: bytes) -> None:
-        """Add an event."""
         if self.too_large:
             return
         try:
@@ -62,7 +61,6 @@ class Kept:
         self.too_large = self.size > MOST_BYTES
 
     def add(self, document: dict[str, Any]) -> None:
-        """Add the document of an event."""
         raise NotImplementedError
 
     def json(self, calls: tuple[ToolCall, ...]) -> bytes | None:
@@ -77,7 +75,6 @@ class Kept:
         return encoded if len(encoded) <= MOST_BYTES else None
 
     def parts(self, calls: tuple[ToolCall, ...]) -> Any:
-        """Return the answer as a JSON value."""
         raise NotImplementedError
 
 
@@ -118,7 +115,6 @@ class ChatKept(Kept):
                 grow(self._fields, {key: value})
 
     def text(self, key: str, text: str) -> None:
-        """Add a text of the field `key` of the message."""
         if key == "content":
             grow_content(self._fields, text)
         elif key in _TEXTS:

@@ -97,7 +97,6 @@ class ResponsesAnswer(TypedAnswer):
         self.received: dict[int | str, bool] = {}  # places of items; False: only their name
 
     def typed(self, event: _ResponsesEvent, at_ns: int, data: bytes) -> None:
-        """Process one decoded event."""
         kind, delta = event.type, event.delta if isinstance(event.delta, str) else "".join(text_of(event.delta))
         if delta:
             self.received[event.place] = True

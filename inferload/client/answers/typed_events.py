@@ -39,7 +39,6 @@ class TypedAnswer(Answer):
         self.read(event, at_ns, data)
 
     def read(self, event: Any, at_ns: int, data: bytes) -> None:
-        """Process one decoded event."""
         if event.type not in self.receipts or self.last_event_ns is not None:
             self.last_event_ns = at_ns
         self.typed(event, at_ns, data)
@@ -50,7 +49,6 @@ class TypedAnswer(Answer):
             document["type"] = "error"
 
     def typed(self, event: Any, at_ns: int, data: bytes) -> None:
-        """Process one decoded event."""
         raise NotImplementedError
 
     def add_text(self, text: str | None, at_ns: int) -> None:
@@ -83,7 +81,6 @@ class TypedAnswer(Answer):
             self._output((name or "") + (arguments or ""), at_ns)
 
     def _output(self, text: str, at_ns: int) -> None:
-        """Add an event with output."""
         self.event_ns.append(at_ns)
         self.pieces.append(text)
         self.lengths.append(len(text))

@@ -52,7 +52,6 @@ class ParseQueue:
         return len(self._jobs)
 
     def add(self, job: ParseJob) -> None:
-        """Append a job."""
         self._jobs.append(job)
         if len(self._jobs) == 1 and not self._holding:
             self._wait_for_poll()

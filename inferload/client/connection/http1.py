@@ -68,13 +68,11 @@ def request_bytes(method: str, path: str, headers: dict[str, str], body: bytes) 
 
 
 def request_head(method: str, path: str, headers: dict[str, str]) -> bytes:
-    """Return the start of all requests with these headers."""
     lines = [f"{method} {path} HTTP/1.1", *(f"{name}: {value}" for name, value in headers.items()), ""]
     return "\r\n".join(lines).encode("latin-1")
 
 
 def with_body(head: bytes, body: bytes) -> bytes:
-    """Return a request from its start and its body."""
     return b"%bContent-Length: %d\r\n\r\n%b" % (head, len(body), body)
 
 
@@ -148,7 +146,6 @@ class ChunkedDecoder:
         self.surplus = b""  # bytes after the end, an error: the client sends one request at a time
 
     def copy(self) -> "ChunkedDecoder":
-        """Return a copy with the same state."""
         other = ChunkedDecoder()
         for name in self.__slots__:
             setattr(other, name, getattr(self, name))

@@ -52,7 +52,6 @@ class MemoryConnection:
         self._end = peer.connect(self._receive, self._lost)
 
     def expect(self, on_done: Callable[[], None], on_parse_due: Callable[[], None] | None = None) -> GatheredReply:
-        """See PythonConnection.expect."""
         assert self._reply is None
         self.turns += 1
         self._reply = reply = GatheredReply(on_done, on_parse_due, self._marks)
@@ -66,7 +65,6 @@ class MemoryConnection:
         return not self.closed
 
     def offer(self, data: bytes) -> bytes:
-        """Send a request whole."""
         self._end.send(data)
         return b""
 
@@ -85,7 +83,6 @@ class MemoryConnection:
         return False
 
     def release(self) -> None:
-        """See PythonConnection.release."""
         self._reply = None
 
     def close(self) -> None:

@@ -58,7 +58,6 @@ class ReaderThread:
             self.raw.forget(number)
 
     def close(self) -> None:
-        """Close all connections and end the thread."""
         for connection in list(self._connections.values()):
             connection.close()
         self._watcher.stop()
@@ -108,27 +107,22 @@ class NativeConnection:
         return self._reply
 
     def refresh(self) -> bool:
-        """See PythonConnection.refresh."""
         if self.closed:
             return False
         self.info = tcp_info(self._sock)  # the thread may not have read the end yet
         return self.info.is_open is not False
 
     def offer(self, data: bytes) -> bytes | memoryview:
-        """See PythonConnection.offer."""
         return offered(self._sock, data if self._tls is None else self._reader.raw.encrypt(self._number, data))
 
     def send_rest(self, rest: bytes | memoryview) -> None:
-        """See PythonConnection.send_rest."""
         self._sock.sendall(rest)
 
     def cause_of(self, error: OSError) -> Exception:
-        """See PythonConnection.cause_of."""
         reason = "" if self._tls is None else self._reader.raw.tls_error(self._number)
         return tls_failure(reason) if reason else error
 
     def end_by_peer(self) -> ConnectionEnd | None:
-        """See PythonConnection.end_by_peer."""
         seen_ns = 0 if self._closed else self._reader.raw.lost_at(self._number)
         if not seen_ns:
             return None
@@ -137,7 +131,6 @@ class NativeConnection:
         return connection_end(self._sock, seen_ns, self.info, is_reset=self._is_reset, busy_ns=busy_ns)
 
     def is_rejected(self) -> bool:
-        """See PythonConnection.is_rejected."""
         return is_rejected(self._sock, self.info)
 
     def release(self) -> None:
@@ -190,11 +183,9 @@ class NativeReply(ParsedReply):
 
     @property
     def is_over(self) -> bool:
-        """See HttpReply.is_over."""
         return self._parser is None or self._slot.over()
 
     def watch_end(self) -> None:
-        """See HttpReply.watch_end."""
         if self._parser is not None:
             self._slot.watch_end()
 

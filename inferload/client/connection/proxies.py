@@ -44,7 +44,8 @@ class Proxy:
             parts = urlsplit(url if "://" in url else f"http://{url}")
             port = parts.port or 80
         except ValueError as error:
-            raise UsageError(f"{variable} {shown}: {_without_values(error)}; {remedy}") from None
+            reason = re.sub(r"'.*'", "part", str(error))  # which may quote a part of a password
+            raise UsageError(f"{variable} {shown}: {reason}; {remedy}") from None
         if parts.scheme != "http":
             raise UsageError(f"{variable} {shown}: only http:// proxies are supported; set NO_PROXY to bypass it")
         if (
@@ -69,7 +70,6 @@ class Proxy:
 
     @property
     def headers(self) -> dict[str, str]:
-        """Headers of a request to the proxy."""
         return {} if self.login is None else {"Proxy-Authorization": self.login}
 
 
@@ -83,7 +83,6 @@ def is_excluded(no_proxy: str, host: str, port: int) -> bool:
 
 
 def bracketed(host: str) -> str:
-    """Return a host as in a URL."""
     return f"[{host}]" if ":" in host else host
 
 
@@ -121,8 +120,3 @@ def _network(text: str) -> ipaddress.IPv4Network | ipaddress.IPv6Network | None:
         return ipaddress.ip_network(text, strict=False)
     except ValueError:
         return None
-
-
-def _without_values(error: ValueError) -> str:
-    """Return the reason of an error without the texts that it quotes, which may be a part of a password."""
-    return re.sub(r"'.*'", "part", str(error))

@@ -50,7 +50,6 @@ class LoopPolls:
 
 @cache  # of an event loop, for all its connections
 def polls_of(loop: Any) -> LoopPolls:
-    """Return the stamps of an event loop."""
     return LoopPolls(loop)
 
 
@@ -153,7 +152,6 @@ class PythonConnection:
         self._sock.close()
 
     def _stop(self) -> None:
-        """Stop the watcher."""
         if self.closed:
             return
         self.closed = True

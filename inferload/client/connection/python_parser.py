@@ -25,7 +25,6 @@ class PythonParser:
         self._ends, self._mono_ns, self._age_ns = array("q"), array("q"), array("q")  # of each read
 
     def push(self, data: bytes, mono_ns: int, age_ns: int, /) -> int:
-        """Add a read; return its news."""
         if self._ended:
             return News.SURPLUS
         self._pieces.append(data)
@@ -71,7 +70,6 @@ class PythonParser:
         return data[:head], data[head:], of_ends, of_times, of_delays, int((~believed[first:]).sum())
 
     def _advance(self, data: bytes) -> int:
-        """Process new bytes of the body."""
         surplus = 0
         if self._framing == _CHUNKED:
             try:

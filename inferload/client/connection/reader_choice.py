@@ -6,9 +6,10 @@ both readers.
 
 import os
 import sys
+from functools import cache
 from pathlib import Path
 from types import ModuleType
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 from inferload.base.deployments import repository
 from inferload.base.errors import UsageError
@@ -26,6 +27,7 @@ except ImportError:
 
 ReaderName = Literal["native", "python"]
 VARIABLE = "INFERLOAD_READER"
+_KEY_LOG = "SSLKEYLOGFILE"
 NOT_COMPILED = "the extension is not compiled"
 _COMPILER = (
     "install a C compiler and Python's headers (apt-get install gcc python3-dev, or the packages of your system), then "
@@ -46,11 +48,30 @@ def parser() -> ModuleType | None:
     return _parser
 
 
-def _no_tls() -> str:
-    """Return why the native thread, which is available, cannot decrypt TLS; empty if it can."""
-    from inferload.client.connection import native_tls
+def no_tls() -> str:
+    """Return why the native thread, which is available, cannot decrypt TLS; empty if it can.
 
-    return native_tls.why_not()
+    It uses the libssl of Python's ssl module (ADR 6). Python makes the handshake (`TlsLayer`), so that its settings decide which
+    servers are accepted; then the thread takes over.
+    """
+    if os.environ.get(_KEY_LOG):  # its callback would need the GIL in the thread
+        return f"{_KEY_LOG} is set"
+    return _tls_loaded()
+
+
+@cache
+def _tls_loaded() -> str:
+    if sys.implementation.name != "cpython":
+        return f"{sys.implementation.name} is not CPython"
+    import ssl  # of runs with TLS
+
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    example: Any = context.wrap_bio(ssl.MemoryBIO(), ssl.MemoryBIO(), server_hostname="localhost")
+    try:
+        _transport.load_tls(getattr(sys.modules["_ssl"], "__file__", None), example._sslobj, context)
+    except OSError as error:
+        return str(error)
+    return ""
 
 
 def how_to_build() -> str:
@@ -82,7 +103,7 @@ def reader_of(target: Target) -> SocketReader:
     """Return the reader of this process for the connections to a target. Raise UsageError as `chosen` does."""
     name = chosen()
     if name == "native":
-        why = f"TLS: {_no_tls()}" if target.scheme == "https" and _no_tls() else ""
+        why = f"TLS: {no_tls()}" if target.scheme == "https" and no_tls() else ""
         return SocketReader(target=target.url, reader="python" if why else name, why=why)
     if built():
         return SocketReader(target=target.url, reader=name, why=f"{VARIABLE}=python", remedy=f"unset {VARIABLE}")

@@ -209,7 +209,6 @@ class ParsedReply(HttpReply):
         return self._last_ns or None
 
     def body(self, most_reads: int) -> Arrivals:
-        """See HttpReply.body."""
         if not self._waiting:
             self._fetch()
         if not self._waiting:
@@ -223,12 +222,10 @@ class ParsedReply(HttpReply):
         return reads if stop - first == len(reads.ends) else _slice(reads, first, stop)
 
     def watch_next(self) -> None:
-        """See HttpReply.watch_next."""
         if self._parser is not None:
             self._parser.watch_next()
 
     def drop(self) -> None:
-        """Discard the remaining reads and the callbacks."""
         super().drop()
         self.on_parse_due = nothing
         self._parser = None
@@ -248,7 +245,6 @@ class ParsedReply(HttpReply):
         self.finish(ends_body, None if ends_body else error or ConnectionLost("the server closed the connection"))
 
     def heed(self, news: int) -> None:
-        """React to news of the parser."""
         if news & News.SURPLUS:
             self.surplus = True
         if news & News.ASKS_FOR_HEAD:
@@ -340,7 +336,6 @@ class GatheredReply(ParsedReply):
             self.heed(news)
 
     def heed(self, news: int) -> None:
-        """See ParsedReply.heed."""
         super().heed(news)
         if news & News.MARKED:
             self.on_mark()
@@ -348,16 +343,13 @@ class GatheredReply(ParsedReply):
             self.on_full()
 
     def watch_end(self) -> None:
-        """See HttpReply.watch_end."""
         self.on_mark()
 
     def drop(self) -> None:
-        """Discard the remaining reads and the callbacks."""
         super().drop()
         self.on_full = self.on_room = self.on_mark = nothing
 
     def body(self, most_reads: int) -> Arrivals:
-        """See HttpReply.body."""
         reads = super().body(most_reads)
         if self.body_bytes <= self.parse_bytes:
             self.on_room()

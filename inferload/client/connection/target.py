@@ -123,7 +123,6 @@ class Target:
         return self._with_query(self.api + path)
 
     def path_to(self, endpoint: Endpoint) -> str:
-        """Return the path of an endpoint's requests, with the query."""
         if self.whole:
             return self._with_query(self.given)
         return self.page_path(endpoint.path) if endpoint.at_root else self.api_path(endpoint.path)

@@ -53,7 +53,6 @@ class TlsLayer:
         return self._object._sslobj, self._object.context  # type: ignore[attr-defined]
 
     def encrypt(self, data: bytes) -> bytes:
-        """Return the TLS records for these bytes."""
         self._object.write(data)
         return self._outgoing.read()
 

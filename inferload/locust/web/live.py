@@ -31,7 +31,6 @@ _MOST_DIGITS = 15
 
 
 def attach(web_ui: Any, controller: Controller, routes: Routes) -> None:
-    """Add the tab and the routes to a web UI."""
     tabs = list(web_ui.template_args.get("extended_tabs") or [])
     web_ui.template_args["extended_tabs"] = [*tabs, {"title": "Inference", "key": "inference"}]
     routes.add("/inference", "inferload_page", lambda: _static("live.html"))

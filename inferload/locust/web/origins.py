@@ -150,16 +150,14 @@ def _for_own_origin(answer: Any) -> Any:
 
     def enclosed(environ: dict[str, Any], start_response: Callable[..., Any]) -> Any:
         def start(status: str, headers: list[tuple[str, str]], *error: Any) -> Any:
-            kept = [(name, value) for name, value in headers if not _is_about_origins(name.lower())]
+            own = [*map(str.lower, _OWN_ORIGIN)]
+            others = [(name, value) for name, value in headers if name.lower() not in own]
+            kept = [(name, value) for name, value in others if not name.lower().startswith("access-control-")]
             return start_response(status, [*kept, *_OWN_ORIGIN.items()], *error)
 
         return answer(environ, start)
 
     return enclosed
-
-
-def _is_about_origins(name: str) -> bool:
-    return name.startswith("access-control-") or name in map(str.lower, _OWN_ORIGIN)
 
 
 def _host_of(url: str) -> str | None:

@@ -125,18 +125,13 @@ _FIELDS = (
 )
 
 
-def field_of(trouble: str) -> str | None:
-    """Return the name of the form's field that an error is about; None for another error."""
-    return next((field for beginning, field in _FIELDS if trouble.startswith(beginning)), None)
-
-
 def status(controller: Controller) -> dict[str, Any]:
     """Return the current values of the page's status line."""
     run, result = controller.run, controller.result
     trouble = controller.trouble
     state: dict[str, Any] = {"trouble": trouble, "wall_ns": wall_ns(), "preparing": controller.preparing}
     if trouble is not None:
-        state["trouble_field"] = field_of(trouble)
+        state["trouble_field"] = next((field for start, field in _FIELDS if trouble.startswith(start)), None)
     if run is not None:
         so_far = measurement_so_far(run)
         state |= {

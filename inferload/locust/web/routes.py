@@ -21,7 +21,6 @@ class Routes:
         self._guarded: Callable[[View], View] = web_ui.auth_required_if_enabled
 
     def add(self, path: str, endpoint: str, view: View, method: str = "GET") -> None:
-        """Add a route of inferload."""
         self._app.add_url_rule(self.base + path, endpoint, self._guarded(view), methods=[method])
 
     def extend(self, path: str, extension: Callable[[View], Any]) -> None:

@@ -38,7 +38,6 @@ class Trend(Struct, frozen=True):
 
     @property
     def line(self) -> str:
-        """Return the points of the line."""
         return " ".join(f"{point.x:.1f},{point.y:.1f}" for point in self.points)
 
 
@@ -86,7 +85,6 @@ class RunView(Struct, frozen=True):
 
     @property
     def query(self) -> str:
-        """Return the query of the view."""
         order = "descending" if self.descending else "ascending"
         values = {**structs.asdict(self), "order": order}
         del values["descending"]

@@ -70,7 +70,6 @@ class RunPages:
         self._templates = Environment(loader=loader, autoescape=True, undefined=StrictUndefined, finalize=_escaped)
 
     def add_to(self, routes: Routes) -> None:
-        """Add the routes."""
         root = "/inferload/runs"
         views: dict[str, tuple[str, Callable[..., Response]]] = {
             root: ("GET", self.page),
@@ -86,8 +85,6 @@ class RunPages:
         routes.add(f"{root}/<name>/rerun", "inferload_runs_begin_rerun", self._answering(self.rerun), "POST")
 
     def _answering(self, handler: Callable[..., Response]) -> Callable[..., Response]:
-        """Return a handler that answers errors with a page."""
-
         def answer(**names: str) -> Response:
             try:
                 response = handler(**names)
@@ -104,7 +101,6 @@ class RunPages:
     # -- pages
 
     def page(self) -> Response:
-        """Answer with the list of runs."""
         runs, older = self._runs.read()
         view = RunView.of(request.args)
         shown = view.selected(runs)
@@ -164,7 +160,6 @@ class RunPages:
         return _archive(path, path / rundir.TURNS, f"{name_of(path)}-turns.zip")
 
     def whole(self, name: str) -> Response:
-        """Answer with a run directory as a zip archive."""
         path = self._path(name)
         return _archive(path, path, f"{name_of(path)}.zip")
 
@@ -257,7 +252,6 @@ class _Pieces:
         self._pieces: list[bytes] = []
 
     def write(self, piece: bytes) -> int:
-        """Append a piece."""
         self._pieces.append(bytes(piece))
         return len(piece)
 

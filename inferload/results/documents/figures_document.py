@@ -226,7 +226,6 @@ class Figures(Struct, frozen=True, kw_only=True):
     latency: Annotated[dict[str, Distribution], means("one entry for each [measure](measures.md) of turns, in ms")] = {}
 
     def latency_of(self, measure: str) -> Distribution:
-        """Return the distribution of a measure of turns."""
         return self.latency.get(measure, NO_SAMPLES)
 
 
@@ -261,7 +260,6 @@ class Split(Struct, frozen=True, kw_only=True):
     latency: Annotated[dict[str, Distribution], means("one entry for each [measure](measures.md) of turns, in ms")] = {}
 
     def latency_of(self, measure: str) -> Distribution:
-        """Return the distribution of a measure of turns."""
         return self.latency.get(measure, NO_SAMPLES)
 
 
@@ -327,7 +325,6 @@ class EarlierRun(Struct, frozen=True, kw_only=True):
 
     @property
     def paired(self) -> dict[str, PairedMeasure]:
-        """Measures that have pairs."""
         return {name: measure for name, measure in self.measures.items() if measure.pairs}
 
 

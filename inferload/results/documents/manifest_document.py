@@ -33,7 +33,6 @@ class ScenarioFile(Struct, frozen=True, kw_only=True):
 
     @classmethod
     def of(cls, scenario: Scenario, origin: str | None, overrides: dict[str, Any]) -> "ScenarioFile":
-        """Describe a loaded scenario."""
         text = scenario.resolved_text()
         return cls(name=scenario.name, origin=origin, digest=scenario.digest, text=text, overrides=overrides)
 
@@ -172,7 +171,6 @@ class Manifest(Struct, frozen=True, kw_only=True):
 
     @property
     def run(self) -> Run:
-        """The identity of the run."""
         return Run(
             id=self.id,
             scenario=self.scenario.name or None,
@@ -205,7 +203,6 @@ def versions(server: str | None) -> dict[str, str | None]:
 
 
 def machine() -> dict[str, Any]:
-    """Describe this machine."""
     return {"system": platform.system(), "release": platform.release(), "cpus": os.cpu_count()}
 
 

@@ -131,7 +131,6 @@ class RequestName(Struct, frozen=True, kw_only=True):
 
     @property
     def text(self) -> str:
-        """Type and name."""
         return f"{self.type or ''} {self.name}".lstrip()
 
 
@@ -191,7 +190,6 @@ class ClientFacts(Struct, frozen=True, kw_only=True):
         return getattr(self, figure.field) is not None
 
     def number(self, figure: ClientFigure) -> float | None:
-        """Return a figure that is a single number."""
         value: float | None = getattr(self, figure.field)
         return value
 
@@ -353,5 +351,4 @@ class Summary(Results, frozen=True, kw_only=True):
 
     @classmethod
     def of(cls, results: Results, outcome: Outcome) -> "Summary":
-        """Return results with their outcome."""
         return cls(outcome=outcome, **{name: getattr(results, name) for name in Results.__struct_fields__})

@@ -32,7 +32,6 @@ def typed(document: Mapping[str, Any], kind: type[Document]) -> Document:
 
 
 def document_of(typed_document: msgspec.Struct) -> dict[str, Any]:
-    """Return the document of a file."""
     document: dict[str, Any] = msgspec.to_builtins(typed_document, enc_hook=float)  # numbers of NumPy
     return document
 

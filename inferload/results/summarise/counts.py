@@ -60,7 +60,6 @@ class EndedWorker(Struct, frozen=True):
 
     @property
     def why_lost(self) -> str:
-        """Reason for lost records."""
         if self.write_error is not None:
             return self.write_error
         if self.lost:
@@ -95,7 +94,6 @@ class Others(Struct, frozen=True):
 
     @property
     def exceptions(self) -> Exceptions:
-        """`exceptions` block of the summary."""
         by_message = [TaskException(message=text, count=count) for text, count in self.messages.items()]
         return Exceptions(count=self.raised, first=self.first, by_message=by_message)
 
@@ -116,12 +114,10 @@ class Plan(Struct, frozen=True, dict=True):
 
     @cached_property
     def scenario(self) -> scenarios.Scenario:
-        """Scenario of the run."""
         return scenarios.from_text(self.scenario_text, self.origin)
 
     @cached_property
     def data(self) -> DataContext:
-        """Facts about the workload's data."""
         return DataContext.from_wire(self.data_wire, self.origin)
 
 
@@ -159,7 +155,6 @@ class Course(Struct, frozen=True):
     rate_changed: bool  # the rate of an open loop was changed during the run
 
     def window_s(self, phase: Phase) -> float:
-        """Duration of a phase."""
         return sum(lasted_s(window) for window in self.windows if window.phase == phase)
 
 
@@ -176,7 +171,6 @@ class Workers(Struct, frozen=True):
 
     @property
     def lost_records(self) -> int:
-        """Number of lost turn records."""
         return sum(worker.lost_records for worker in self.workers)
 
     @property
@@ -202,17 +196,14 @@ class Totals(Struct, frozen=True, dict=True):
 
     @cached_property
     def tallies(self) -> TallySet:
-        """Tallies of the turns."""
         return TallySet.from_wire(self.tallies_wire)
 
     @cached_property
     def health(self) -> HealthSet:
-        """Health of all workers."""
         return HealthSet.from_wire(self.health_wire)
 
     @cached_property
     def errors(self) -> FirstErrors:
-        """First error of each kind."""
         errors = FirstErrors()
         errors.absorb(self.errors_wire)
         return errors
@@ -263,7 +254,6 @@ class Counts(Struct, frozen=True):
         return outcome.Early(early_by, phase, after_s, self.plan.scenario.phases.measure_s)
 
     def to_wire(self) -> dict[str, Any]:
-        """Return a JSON document."""
         run, *parts = map(msgspec.to_builtins, structs.astuple(self))
         document: dict[str, Any] = {"run": run}
         for part in parts:

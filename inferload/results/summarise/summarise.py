@@ -181,7 +181,6 @@ def _values(turns: Turns | None, exact: ExactValues | None) -> TurnValues:
 
 
 def _windows(run: Counts, servers: Mapping[str, ServerSeries]) -> list[window_figures.ServerWindow]:
-    """Measure phase at each server."""
     window = next((w for w in run.course.windows if w.phase == "measure"), None)
     if window is None or window.end_ns is None or not run.servers.metrics_targets:
         return []

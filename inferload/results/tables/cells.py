@@ -9,7 +9,6 @@ from inferload.results.documents.figures_document import Distribution
 
 
 def statistic_head(name: str) -> Head:
-    """Return the head of a column of one statistic."""
     return Head(name.replace("p999", "p99.9"), "p50" if name.startswith("p") else name)
 
 
@@ -43,7 +42,6 @@ def share(value: float | None) -> str | None:
 
 
 def marks_note(rows: Iterable[Sequence[Cell]]) -> str:
-    """Explain `~` if a cell has it."""
     marked = any(isinstance(cell, Detailed) for row in rows for cell in row)
     text = " ~: fewer than 10 samples beyond the percentile; a page has its 95 % interval, for independent samples, in brackets."
     return text if marked else ""

@@ -34,7 +34,12 @@ def slo(summary: Results) -> list[Table]:
         "class",
         Head("turns", ATTAINMENT.key),
         Head("met all", ATTAINMENT.key),
-        *(Head(f"{LIMITS[name]}, ms", "slo missed") if name in LIMITS else Head(name, _title(name)) for name in shown),
+        *(
+            Head(f"{LIMITS[name]}, ms", "slo missed")
+            if name in LIMITS
+            else Head(name, BY_KEY[name].title if name in BY_KEY else "slo missed")
+            for name in shown
+        ),
     ]
     rows: Rows = [
         (name, block.turns, _of_turns(block, block.met), *(_missed(block, limit) for limit in shown))
@@ -81,10 +86,6 @@ def not_served(block: Slo) -> list[str]:
     """Return the share of the planned turns in each state without a whole answer, as `unfinished 48.1 %`."""
     counts = ((state.key, block.missed.get(state.key, 0)) for state in NOT_SERVED)
     return [f"{word} {_of_turns(block, turns)}" for word, turns in counts if turns]
-
-
-def _title(key: str) -> str:
-    return BY_KEY[key].title if key in BY_KEY else "slo missed"
 
 
 def _rate_rows(summary: Results, layer: Layer) -> Rows:

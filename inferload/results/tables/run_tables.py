@@ -11,7 +11,7 @@ from inferload.figures.table import Cell, Table
 from inferload.figures.turn_figures import TURN_FIGURES, brief_of
 from inferload.results import readers
 from inferload.results.documents.figures_document import Cache, Distribution, Split, TurnCounts
-from inferload.results.documents.summary_document import FirstError, Results, Task, TaskSteps
+from inferload.results.documents.summary_document import Results, Task, TaskSteps
 from inferload.results.tables import rate_tables
 from inferload.results.tables.cells import marks_note, share, statistic, statistic_head, step_level
 from inferload.results.tables.server_tables import servers_tables
@@ -162,7 +162,11 @@ def _failures(summary: Results) -> list[Table]:
     measured, first = turns.by_failure, turns.first_errors
     rows: Rows = []
     for name, count in everything.items():
-        errors = [_first_error(error) for error in first if error.failure == name] or [("", "", None, None)]
+        errors: list[Sequence[Cell]] = [
+            ("" if error.status is None else str(error.status), error.turn_class, error.at_s, error.text)
+            for error in first
+            if error.failure == name
+        ] or [("", "", None, None)]
         counts: list[Sequence[Cell]] = [(name.replace("_", " "), count, measured.get(name, 0))]
         counts += [("", "", "")] * (len(errors) - 1)
         rows += [(*counted, *error) for counted, error in zip(counts, errors, strict=True)] if count else []
@@ -177,10 +181,6 @@ def _failures(summary: Results) -> list[Table]:
     )
     note = "All phases; times since the start of the run. A row for the first message of each HTTP status and class of turns."
     return [Table("failures", "Failed turns by class", columns, rows, note)]
-
-
-def _first_error(error: FirstError) -> Sequence[Cell]:
-    return ("" if error.status is None else str(error.status), error.turn_class, error.at_s, error.text)
 
 
 def _others(summary: Results) -> list[Table]:

@@ -91,7 +91,6 @@ _ROUTERS_NOTE = (
 
 
 def _routers(routers: Sequence[Server]) -> Table:
-    """Return the table of routers and gateways."""
     rows = [
         (row.head(), *(_server_cell(row, router) for router in routers))
         for row in SERVER_FIGURES
@@ -131,7 +130,6 @@ def _server_rows(
 
 
 def _unknown(cells: Sequence[Cell]) -> bool:
-    """Return True if a row has no value."""
     return all(cell is None or cell == "" for cell in cells[1:])
 
 

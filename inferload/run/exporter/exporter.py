@@ -94,7 +94,6 @@ class Exporter:
 
 
 def state(run: MasterRun, users: int) -> RunState:
-    """Return the current state of a run."""
     summary, scenario = run.summary, run.spec.scenario
     recent = run.recorder.recent.figures(run.elapsed_s()) if run.summary is None else None
     warmed = scenario.phases.adaptive or scenario.phases.warmup_s > 0

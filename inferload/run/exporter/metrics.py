@@ -69,7 +69,6 @@ class MetricSpec(Struct, frozen=True):
 
     @property
     def labels(self) -> tuple[str, ...]:
-        """Names of all labels."""
         return (*_LABELS[self.scope], *self.more)
 
 

@@ -165,7 +165,6 @@ class LiveRecorder:
         return found + [{"target": name, **state} for name, state in states if state is not None]
 
     def _compare(self, wall_ns: int) -> None:
-        """Compare the servers with each other."""
         peers = [peer for name, target in self.targets.items() if (peer := target.peer(name, wall_ns)) is not None]
         # It sees one scrape per second at most.
         intervals_s = [max(0.0, target.interval_ns / NS_PER_S - 1.0) for target in self.targets.values()]

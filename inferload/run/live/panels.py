@@ -47,17 +47,19 @@ def _charts() -> list[dict[str, Any]]:
         charts.append(
             _chart(
                 title,
-                [*load, *({"key": figure.key, "label": _label(figure)} for figure in figures)],
+                [
+                    *load,
+                    *(
+                        {"key": figure.key, "label": figure.label if isinstance(figure, ServerFigure) else figure.title}
+                        for figure in figures
+                    ),
+                ],
                 share=all(figure.form == "share" for figure in figures),
                 server=not load and len(servers) == len(figures),
                 optional=any(row.block in (GPU, SPEC_DECODE) for row in servers),
             )
         )
     return [*charts, _chart("failed turns, /s", [], failures=True, optional=True)]
-
-
-def _label(figure: Figure) -> str:
-    return figure.label if isinstance(figure, ServerFigure) else figure.title
 
 
 def _chart(title: str, lines: Iterable[Mapping[str, Any]], **more: Any) -> dict[str, Any]:

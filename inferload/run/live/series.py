@@ -47,7 +47,6 @@ class _Column(Struct):
     known: Floats = field(default_factory=lambda: np.zeros(BUCKETS))
 
     def fold(self, bucket: int, value: float) -> None:
-        """Add a value to a bucket."""
         if math.isnan(value):
             return
         self.low[bucket] = np.fmin(self.low[bucket], value)
@@ -96,7 +95,8 @@ class Series:
         self._t_s.append(t_s)
         self.sequence += 1
         for name, column in self._columns.items():
-            column.recent.append(_stored(values.get(name)))
+            value = values.get(name)
+            column.recent.append(float(value) if value is not None and math.isfinite(value) else math.nan)
         if len(self._t_s) > RECENT:
             self._age()
 
@@ -171,13 +171,8 @@ def _groups(weights: Sequence[int], most: int) -> list[int]:
 
 
 def _reduced(merge: np.ufunc, head: Floats, tail: Floats, groups: list[int]) -> Floats:
-    """Merge the values of each group."""
     values = np.concatenate([head, tail])
     return np.asarray(merge.reduceat(values, groups), dtype=np.float64) if len(values) else values
-
-
-def _stored(value: float | None) -> float:
-    return float(value) if value is not None and math.isfinite(value) else math.nan
 
 
 def _shown(value: float) -> float | int | None:

@@ -82,7 +82,6 @@ def _gate(text: str, counts: SoFar, results: Results) -> dict[str, Any]:
 
 
 def gates_of(gates: Sequence[GateResult]) -> list[dict[str, Any]]:
-    """Return the gates of a run that has ended."""
     return [_gate_row(gate.gate, gate.value, gate.passed, gate.note) for gate in gates]
 
 
@@ -125,7 +124,6 @@ def badge_so_far(
 
 
 def badge_of(summary: Summary) -> dict[str, Any]:
-    """Return the badge of a run that has ended."""
     return {
         "state": summary.outcome.state,
         "headline": _clipped(summary.outcome.headline),

@@ -96,7 +96,7 @@ class Controller:
             return  # Locust redistributes a lost worker's users; the load of the other workers must not change
         self.run.load.end_start()
         self._users.end_steered_start()
-        self.run.change_users(user_count, "shape" if self._users.in_shape else "hand")
+        self.run.steering.change_users(user_count, "shape" if self._users.in_shape else "hand")
         self._users.start(user_count, spawn_rate, wait=wait)
 
     def stop(self, *arguments: Any, **options: Any) -> None:

@@ -260,7 +260,7 @@ class Execution:
         later = self.stages.begin_load()
         if later is not None and self.stages.run is not None:
             users, spawn_rate = later
-            self.stages.run.change_users(users)
+            self.stages.run.steering.change_users(users)
         if first and self.environment.shape_class is not None:
             self.environment.shape_class.reset_time()
         self.users.end_starts_by_hand()

@@ -11,7 +11,6 @@ from inferload.base.clock import NS_PER_S, now_ns, wall_ns
 from inferload.base.errors import UsageError
 from inferload.base.escaping import escaped
 from inferload.base.numbers import plural
-from inferload.base.rundir import Mark
 from inferload.results.documents import typed_documents
 from inferload.results.documents.manifest_document import Manifest
 from inferload.results.latency_limits import LatencyLimit, latency_limits
@@ -66,7 +65,6 @@ class LiveRun:
 
     @property
     def run_dir(self) -> Path:
-        """Directory of the run."""
         return self._run.directory.path
 
     def close(self) -> None:
@@ -93,7 +91,15 @@ class LiveRun:
             "view": view() if series["whole"] else None,
             "classes": recorder.classes,
             "targets": list(recorder.targets),
-            "marks": [_mark(mark) for mark in marks[marks_after:][:_MOST_MARKS]],
+            "marks": [
+                {
+                    "at_s": mark.wall_ns / NS_PER_S,
+                    "kind": mark.kind,
+                    "text": mark.text[:_MARK_TEXT],
+                    "drawn": mark.kind not in _NOT_DRAWN,
+                }
+                for mark in marks[marks_after:][:_MOST_MARKS]
+            ],
             "marks_to": min(len(marks), marks_after + _MOST_MARKS),
             **self._current_tables(),
         }
@@ -139,7 +145,6 @@ class LiveRun:
         }
 
     def _current_tables(self) -> dict[str, Any]:
-        """Return the tables as of the newest point."""
         sequence = self.recorder.series.sequence
         if self._tables is None or self._tables[0] != sequence:
             self._tables = sequence, self._tables_so_far() if self._result is None else self._tables_after(self._result)
@@ -205,15 +210,6 @@ def _max_num_seqs(run: MasterRun) -> int | None:
         return max_num_seqs(typed_documents.read(run.directory.path / rundir.MANIFEST, Manifest).deployed)
     except UsageError:
         return None
-
-
-def _mark(mark: Mark) -> dict[str, Any]:
-    return {
-        "at_s": mark.wall_ns / NS_PER_S,
-        "kind": mark.kind,
-        "text": mark.text[:_MARK_TEXT],
-        "drawn": mark.kind not in _NOT_DRAWN,
-    }
 
 
 HISTORY = 120  # buckets of a whole run, each with minimum, mean and maximum

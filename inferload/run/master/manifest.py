@@ -10,12 +10,10 @@ from inferload.base.deployments import Deployment
 from inferload.base.redaction import without_userinfo
 from inferload.client.connection.proxies import Proxy
 from inferload.client.endpoints.dialect import DIALECTS
-from inferload.client.first_turn import SentTurns
 from inferload.results.documents import manifest_document as documents
 from inferload.results.documents.summary_document import Run
 from inferload.run.master.lifecycle.master_run import MasterRun
 from inferload.run.master.lifecycle.preflight import Preflight
-from inferload.run.process.program_code import ProgramCode
 from inferload.run.process.run_spec import RunSpec
 from inferload.run.virtual import server as virtual_server
 from inferload.workload.plan.load_text import LoadText
@@ -27,7 +25,6 @@ def models_of(spec: RunSpec, preflight: Preflight) -> list[str]:
 
 
 def about(run: MasterRun) -> Run:
-    """Return the `run` block of the summary."""
     scenario, virtual = run.spec.scenario, virtual_server.current
     stand_ins = dict.fromkeys(server.stands_for for server in run.preflight.targets if server.stands_for)
     return Run(
@@ -56,11 +53,13 @@ def about(run: MasterRun) -> Run:
 
 def manifest(run: MasterRun, counts: dict[str, Any] | None, load: LoadText | None = None) -> documents.Manifest:
     """Return the manifest; `counts` and `load` are None during the run."""
-    spec, facts, vocabulary = run.spec, run.preflight.facts, run.preflight.vocabulary
+    spec, facts, vocabulary, code = run.spec, run.preflight.facts, run.preflight.vocabulary, run.program
     return documents.Manifest(
         id=run.run_id,
         scenario=documents.ScenarioFile.of(spec.scenario, spec.origin, spec.overrides),
-        program=_program(run.program),
+        program=documents.ProgramFile(
+            name=code.name, digest=code.digest, bundled=not code.files, files=list(code.files)
+        ),
         seed=spec.scenario.seed,
         target=spec.target.url,
         targets=_targets(run),
@@ -118,10 +117,6 @@ def deployment_of(url: str) -> Deployment | None:
     return deployments.of_target(url) if virtual is None else virtual.server.simulated.deployment
 
 
-def _program(code: ProgramCode) -> documents.ProgramFile:
-    return documents.ProgramFile(name=code.name, digest=code.digest, bundled=not code.files, files=list(code.files))
-
-
 def _targets(run: MasterRun) -> list[documents.TargetServer]:
     return [
         documents.TargetServer(
@@ -134,11 +129,9 @@ def _targets(run: MasterRun) -> list[documents.TargetServer]:
             stands_for=server.stands_for,
             models=list(server.models),
             max_model_len=server.max_model_len,
-            before_load=_before_load(server.sent),
+            before_load=documents.SentBeforeLoad(
+                **{name: value for name, value in asdict(server.sent).items() if name != "gateway"}
+            ),
         )
         for target, server in zip(run.spec.targets, run.preflight.targets, strict=True)
     ]
-
-
-def _before_load(sent: SentTurns) -> documents.SentBeforeLoad:
-    return documents.SentBeforeLoad(**{name: value for name, value in asdict(sent).items() if name != "gateway"})

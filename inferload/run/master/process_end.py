@@ -50,7 +50,6 @@ class ProcessEnd:
         return self.headless or self.signalled
 
     def signal(self) -> None:
-        """End the process after the run."""
         self.state = EndState.SIGNALLED_QUITTING if self.quitting else EndState.SIGNALLED
 
     def begin(self) -> None:

@@ -81,7 +81,6 @@ class ProgressFile:
         self._greenlet = gevent.spawn(self._write)
 
     def close(self) -> None:
-        """Stop writing."""
         self._greenlet.kill()
         self._file.flush()
 
@@ -109,7 +108,6 @@ def progress(run: MasterRun) -> dict[str, Any]:
 
 
 def snapshot(run: MasterRun) -> Snapshot:
-    """Return the current state of a run."""
     lines = [] if run.scraping is None else list(run.scraping.latest.values())
     servers = ServersWindow([LiveWindow([(0.0, line.get("gauges") or {})]) for line in lines])
     return Snapshot(
@@ -161,7 +159,6 @@ def measurement_so_far(run: MasterRun) -> validity.SoFar | None:
 
 
 def gates_so_far(run: MasterRun) -> list[GateResult]:
-    """Return the gates that have a value so far."""
     counts = counts_so_far(run) if run.spec.scenario.gates else None
     if counts is None:
         return []

@@ -52,7 +52,6 @@ class RunStages:
         self.load_begun.clear()
 
     def prepared(self) -> None:
-        """End the preparation of a pass."""
         self._enter(Stage.AWAITED, Stage.PREPARING)
 
     def request_later(self, users: int, spawn_rate: float) -> None:

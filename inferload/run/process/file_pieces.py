@@ -37,7 +37,6 @@ class FilePiece(Struct, frozen=True):
     data: bytes
 
     def to_wire(self) -> dict[str, Any]:
-        """Return the fields of a message's data."""
         return structs.asdict(self)
 
     @classmethod

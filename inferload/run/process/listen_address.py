@@ -41,7 +41,6 @@ class ListenAddress(Struct, frozen=True):
 
     @property
     def url(self) -> str:
-        """URL of the metrics page."""
         return f"http://{self.text}/metrics"
 
     def fault(self, error: OSError) -> str:

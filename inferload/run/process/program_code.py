@@ -57,7 +57,6 @@ class ProgramCode(Struct, frozen=True):
         return ", ".join(self.mains)
 
     def to_wire(self) -> dict[str, Any]:
-        """Return the code as data of a message."""
         return structs.asdict(self)
 
     @classmethod
@@ -157,7 +156,6 @@ class LoadedCode:
         )
 
     def _folders(self, agents: Sequence[str]) -> tuple[str, ...]:
-        """Return the folders whose modules count."""
         mains = (*self._locustfiles, *agents)
         return tuple(dict.fromkeys(os.path.dirname(file) for file in mains if file not in self._single))
 

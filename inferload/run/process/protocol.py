@@ -17,7 +17,7 @@ key or a header: every process has its own.
 from collections.abc import Sequence
 from typing import Any
 
-from msgspec import Struct, field, structs
+from msgspec import Struct, field
 
 from inferload.turns.record import PhaseWindow
 
@@ -60,15 +60,6 @@ class Assignment(Struct, frozen=True):
     origins: list[str] | None = None  # servers that a worker's key and headers may be sent to; None: any
     data: dict[str, Any] = field(default_factory=dict)  # digests and token counts of the workload's data, by class
 
-    def to_wire(self) -> dict[str, Any]:
-        """Return the fields of a message's data."""
-        return structs.asdict(self)
-
-    @classmethod
-    def from_wire(cls, data: dict[str, Any]) -> "Assignment":
-        """Read a message's data."""
-        return cls(**data)
-
 
 class WorkerReport(Struct, frozen=True):
     """A worker's counts since its last report. `seq` counts from 0 without a gap."""
@@ -82,15 +73,6 @@ class WorkerReport(Struct, frozen=True):
     booked_ns: int  # on the worker's clock: arrivals due before it are included in its reports so far
     first_errors: list[Any] = field(default_factory=list)  # wire form of FirstErrors: new ones only
     writes: int | None = None  # after its last turn: writes of turn files so far
-
-    def to_wire(self) -> dict[str, Any]:
-        """Return the fields of a message's data."""
-        return structs.asdict(self)
-
-    @classmethod
-    def from_wire(cls, data: dict[str, Any]) -> "WorkerReport":
-        """Read a message's data."""
-        return cls(**data)
 
 
 def windows_to_wire(windows: Sequence[PhaseWindow]) -> list[list[Any]]:

@@ -54,7 +54,6 @@ class ProcessSettings(Struct, frozen=True):
 
     @property
     def runs_folder(self) -> Path:
-        """Folder of the run directories of this process."""
         return Path("runs").absolute() if self.run_dir is None else self.run_dir.parent
 
     @property

@@ -140,7 +140,6 @@ class Program(Struct, frozen=True):
 
 
 def _phases(parts: Sequence[Scenario]) -> dict[str, Any]:
-    """Return the longest of each phase."""
     measure_s = [part.phases.measure_s for part in parts]
     phases: dict[str, Any] = parts[0].as_data()["phases"]
     return phases | {

@@ -64,11 +64,9 @@ class VirtualTimer:
         self.close()
 
     def is_due(self, start: int) -> bool:
-        """Return True if the start of this number still counts."""
         return self.active and self._start == start
 
     def expire(self) -> None:
-        """Make the call."""
         assert self.callback is not None
         if self._repeat_s:
             self._start += 1
@@ -156,7 +154,6 @@ class VirtualLoop(corecext.loop):  # type: ignore[misc]  # gevent has no types
             self._held_ns += took_ns
 
     def timer(self, after: float, repeat: float = 0.0, ref: bool = True, priority: int | None = None) -> VirtualTimer:
-        """Return a timer on the virtual clock."""
         return VirtualTimer(self, after, repeat)
 
     def io(self, fd: int, events: int, ref: bool = True, priority: int | None = None) -> Any:
@@ -186,7 +183,6 @@ class VirtualLoop(corecext.loop):  # type: ignore[misc]  # gevent has no types
         return self.at_ns / NS_PER_S
 
     def schedule(self, timer: VirtualTimer, after_s: float, start: int) -> None:
-        """Add a start of a timer."""
         due_ns = self.at_ns + max(0, round(after_s * NS_PER_S))
         heapq.heappush(self._due, (due_ns, next(self._numbers), timer, start))
 
@@ -240,7 +236,6 @@ class VirtualLoop(corecext.loop):  # type: ignore[misc]  # gevent has no types
         self._expire_in_real_time(0.0)
 
     def _next(self) -> tuple[int, int, VirtualTimer, int] | None:
-        """Return the next entry that counts."""
         due = self._due
         while due and not due[0][2].is_due(due[0][3]):
             heapq.heappop(due)
@@ -275,7 +270,6 @@ class InlinePool(ThreadPool):  # type: ignore[misc]  # gevent has no types
         return result
 
     def apply(self, func: Callable[..., Any], args: tuple[Any, ...] = (), kwds: dict[str, Any] | None = None) -> Any:
-        """Return the result of a call."""
         return self.spawn(func, *args, **(kwds or {})).get()
 
 

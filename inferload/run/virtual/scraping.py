@@ -21,7 +21,6 @@ class MemoryPage:
         self._simulated = simulated
 
     def get(self, timeout_s: float) -> str:
-        """Return the text of the page."""
         return self._simulated.metrics_page()
 
     def close(self) -> None:
@@ -44,7 +43,6 @@ class VirtualScraping:
 
     @property
     def latest(self) -> dict[str, dict[str, Any]]:
-        """Documents of the latest scrapes by target."""
         return {target: json.loads(line_of(scrape)) for target, scrape in self._scrapes.items()}
 
     def wait_for_first(self, targets: int) -> None:

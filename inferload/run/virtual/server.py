@@ -34,7 +34,6 @@ class LoopServer:
         self._due_ns: int | None = None
 
     def connect(self, receive: Callable[[bytes], None], closed: Callable[[], None]) -> ServerEnd:
-        """Open a connection."""
         return _End(self, self.simulated.connect(receive, closed))
 
     def later(self, call: Callable[[], None]) -> None:

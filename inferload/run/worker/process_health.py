@@ -57,7 +57,6 @@ class LoopMonitor:
         return Beat(lags, pauses, cpu_s, wall_s, steal)
 
     def close(self) -> None:
-        """Stop the timer."""
         self._timer.stop()
         self._timer.close()
         gc.callbacks.remove(self._on_gc)

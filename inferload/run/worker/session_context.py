@@ -1,12 +1,11 @@
-"""State that the sessions of a worker share with its run, and the permit for each turn."""
+"""State that the sessions of a worker share with its run, and the wait for a slot of each turn."""
 
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 from inferload.base.clock import now_ns
-from inferload.run.worker.limits import InFlightLimiter
 from inferload.run.worker.run_part import RunPart
 from inferload.run.worker.turn_dispatcher import TurnDispatcher
 from inferload.turns.record import PhaseWindow
@@ -37,8 +36,12 @@ class SessionContext:
         """Return True if a session or turn planned in the window may begin: none may after the load, which ends before `open`."""
         return self.open and window.phase != "drain"
 
+    def leave(self) -> None:
+        """Release the slot in flight of a turn."""
+        if self.part.limiter is not None:
+            self.part.limiter.leave()
+
     def end_session(self) -> None:
-        """Note the end of a running session."""
         self.sessions_running -= 1
         self.check_spent()
 
@@ -49,17 +52,6 @@ def note_too_large(run: SessionContext, class_name: str) -> None:
     if not run.part.sessions.notes[note]:
         logger.warning("%s; further ones are only counted", note)
     run.part.sessions.notes[note] += 1
-
-
-class TurnPermit(NamedTuple):
-    """Permit to send one turn. `limiter`: of the slot that it holds; None without a limit of turns in flight."""
-
-    limiter: InFlightLimiter | None
-
-    def leave(self) -> None:
-        """Release the slot."""
-        if self.limiter is not None:
-            self.limiter.leave()
 
 
 def entered(run: SessionContext, class_name: str, window: PhaseWindow) -> bool:

@@ -13,7 +13,7 @@ from inferload.base.clock import NS_PER_S, now_ns
 from inferload.client.requests.bodies import BodySettings, BodyWriter
 from inferload.client.turn_record import AFTER_FAILURE_NS, SessionCookies, TurnRequest, TurnResult
 from inferload.run.process.greenlets import sleep_until
-from inferload.run.worker.session_context import SessionContext, TurnPermit, entered, note_too_large
+from inferload.run.worker.session_context import SessionContext, entered, note_too_large
 from inferload.workload.content.script import (
     Ask,
     EffectResult,
@@ -78,8 +78,7 @@ class SessionRunner:
     def turn(self, ask: Ask, path: str, number: int, at_ns: int, bodies: BodyWriter) -> EffectResult[int]:
         """Send one turn at its planned time and wait for its answer."""
         planned_ns = ask.planned_ns(at_ns, self._arrived_ns)
-        admitted = self._admitted(planned_ns)
-        if admitted is None:
+        if not self._admitted(planned_ns):
             return EffectResult(now_ns())
         try:
             result = self._ask(self._request(ask, path, number, planned_ns, bodies.body(ask)), ask)
@@ -88,7 +87,7 @@ class SessionRunner:
         except Exception as error:  # noqa: BLE001  values of a session's own code may raise anything
             return EffectResult(self.unmade(error, path, number, planned_ns))
         finally:
-            admitted.leave()
+            self._run.leave()
         if result.native is None:
             note_too_large(self._run, self._session.class_name)
         return EffectResult(result.free_ns, result.reply() if result.record.ok and result.native is not None else None)
@@ -144,27 +143,24 @@ class SessionRunner:
         self._run.turns.fail(request, self._session.index, f"{type(error).__name__}: {error}")
         return now_ns() + AFTER_FAILURE_NS
 
-    def _admitted(self, planned_ns: int) -> TurnPermit | None:
-        """Wait for a turn's planned instant and its slot; None if the run takes no more turns. The first turn is always sent."""
+    def _admitted(self, planned_ns: int) -> bool:
+        """Wait for a turn's planned instant and its slot; False if the run takes no more turns. The first turn is always sent."""
         run = self._run
         sleep_until(planned_ns)
         counted, self._counted = self._counted, False
         if self._first:
-            self._first = False
-            slot, self._slot = self._slot, None
+            self._first, self._slot = False, None
             run.turns.await_turn()
-            return TurnPermit(slot)
+            return True
         window = run.windows.at(planned_ns)
         if not run.takes(window) or not (counted or run.part.quota.take_turn(window.phase)):
-            return None
+            return False
         if not entered(run, self._session.class_name, window):
-            return None
+            return False
         run.turns.await_turn()
         if not run.open:
-            if run.part.limiter is not None:
-                run.part.limiter.leave()
-            return None
-        return TurnPermit(run.part.limiter)
+            run.leave()
+        return run.open
 
     def _request(self, ask: Ask | None, path: str, number: int, planned_ns: int, body: bytes = b"") -> TurnRequest:
         """Return the request of a turn. `ask` None: of a turn that could not be built."""

@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
 from inferload.base.clock import is_virtual
@@ -32,47 +33,38 @@ class CountedTurns(NamedTuple):
     by_key: Sequence[KeyedTurns]
 
 
+@dataclass(eq=False)
 class TurnCounter:
     """Passes ended turns to the counts, the turn files, the tracer and Locust's tables.
 
     `slos`: limits by class. `write`: takes the records of a batch. `tracer`: None without export of traces.
     """
 
-    def __init__(
-        self,
-        slos: Mapping[str, Slo | None],
-        write: Callable[[Sequence[TurnRecord]], None],
-        windows: RunWindows,
-        monitor: LoopMonitor,
-        locust_stats: LocustStats,
-        *,
-        tracer: "TurnTracer | None" = None,
-    ) -> None:
-        self.tracer = tracer
-        self.tallies = TallySet()
-        self.health = HealthSet()
-        self.errors = FirstErrors()
-        self._slos = slos
-        self._write = write
-        self._windows = windows
-        self._monitor = monitor
-        self._locust_stats = locust_stats
-        self._logged: set[str] = set()  # kinds of failure
-        self._listener_errors = ErrorLog(logger)
+    slos: Mapping[str, Slo | None]
+    write: Callable[[Sequence[TurnRecord]], None]
+    windows: RunWindows
+    monitor: LoopMonitor
+    locust_stats: LocustStats
+    tracer: "TurnTracer | None" = None
+    tallies: TallySet = field(default_factory=TallySet)
+    health: HealthSet = field(default_factory=HealthSet)
+    errors: FirstErrors = field(default_factory=FirstErrors)
+    _logged: set[str] = field(default_factory=set)  # kinds of failure
+    _listener_errors: ErrorLog = field(default_factory=lambda: ErrorLog(logger))
 
     def count(self, client: Client, results: Sequence[TurnResult]) -> CountedTurns:
         """Count and write turns of a client; return them for `add_to_locust`."""
         records = [result.record for result in results]
         # A reading thread goes on while the event loop is stopped, and has pauses of its own.
         pauses = client.pauses()
-        pauses = self._monitor.pauses if pauses is None else pauses
+        pauses = self.monitor.pauses if pauses is None else pauses
         counted = CountedTurns(results, keyed(records))
-        count_turns(self.tallies, counted.by_key, self._windows.all, self._slos, pauses)
+        count_turns(self.tallies, counted.by_key, self.windows.all, self.slos, pauses)
         if not is_virtual():
             count_delays(self.health, records, [result.reads_unstamped for result in results])
-        self._write(records)
+        self.write(records)
         ended_ns = max((record.closed_ns for record in records), default=0)
-        self._windows.latest_ns = max(self._windows.latest_ns, ended_ns)
+        self.windows.latest_ns = max(self.windows.latest_ns, ended_ns)
         for result in results:
             self.errors.add_ended(result.record, result.detail, result.examples)
         if self.tracer is not None:
@@ -85,7 +77,7 @@ class TurnCounter:
             if result.record.failure is not None and result.record.finished:
                 self._log_first(result)
         try:
-            self._locust_stats.add(counted.results, counted.by_key)
+            self.locust_stats.add(counted.results, counted.by_key)
         except Exception as error:  # noqa: BLE001  Locust's EventHook lets StopUser and others of a user's listener pass
             self._listener_errors.log(f"up to {len(counted.results)} turns are missing in Locust's tables", error)
 

@@ -212,7 +212,6 @@ class TurnClients:
 
     @property
     def readers(self) -> list[SocketReader]:
-        """Readers of the sockets, by target."""
         return [client.reader for client in self._clients[: len(self._settings)]]
 
     def _number(self, target: int, endpoint: EndpointName) -> int:

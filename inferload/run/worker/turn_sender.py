@@ -38,7 +38,6 @@ class TurnSender:
         self._sending = gevent.Greenlet(self._send_parts)
 
     def start(self) -> None:
-        """Begin to send."""
         self._sending.start()
 
     def add(self, path: Path) -> None:
@@ -53,7 +52,6 @@ class TurnSender:
         self._sending.join()
 
     def on_taken(self, data: dict[str, Any]) -> None:
-        """Process an acknowledgement."""
         self._heard_ns = now_ns()
         if data.get("stop") is not None:
             self.stop(str(data["stop"]))
@@ -76,7 +74,8 @@ class TurnSender:
         while (path := self._paths.get()) is not None and self.stopped is None:
             number += 1
             try:
-                self._part = in_thread(_part_of, number, path)
+                # Its digest takes too long for the event loop.
+                self._part = in_thread(lambda number, path: OutgoingPart(number, path.read_bytes()), number, path)
             except OSError as error:
                 self.stop(f"{path}: {rundir.reason(error)}")
                 return
@@ -99,8 +98,3 @@ class TurnSender:
             silent_s = (now_ns() - self._heard_ns) / NS_PER_S
             if self._ending and silent_s > GIVE_UP_S:
                 self.stop(f"the master acknowledged nothing for {silent_s:.0f} s")
-
-
-def _part_of(number: int, path: Path) -> OutgoingPart:
-    """Read a part and compute its digest, which takes too long for the event loop."""
-    return OutgoingPart(number, path.read_bytes())

@@ -39,11 +39,9 @@ class _Ids(IdGenerator):
         self.next = (0, 0)  # trace and span
 
     def generate_trace_id(self) -> int:
-        """Return the trace ID of the next span."""
         return self.next[0]
 
     def generate_span_id(self) -> int:
-        """Return the ID of the next span."""
         return self.next[1]
 
 

@@ -80,7 +80,6 @@ class TurnWriter:
         return cls(folder, name, anchor, run_id, TurnSender(run_id, name, send))
 
     def start(self) -> None:
-        """Begin to write parts."""
         turns_file.warm_up()  # the first table of a process would hold up its event loop
         self._closing.start()
         if self.sender is not None:
@@ -100,7 +99,7 @@ class TurnWriter:
         with self._writing:  # a part that a thread is writing would come after the join, and stand beside it
             self._closing.kill()
         self._write_part()
-        if removed := self._in_thread(_number_of_absent, self._paths):
+        if removed := self._in_thread(lambda: sum(not path.is_file() for path in self._paths)):
             self._failed(f"{removed} of {len(self._paths)} files were removed while the run lasted")
         if self.sender is None:
             # If it fails, the parts have the same records.
@@ -178,10 +177,6 @@ class TurnWriter:
             logger.error(
                 "turn records cannot be written: %s; the measurement is invalid if they stay missing", self._error
             )
-
-
-def _number_of_absent(paths: Sequence[Path]) -> int:
-    return sum(not path.is_file() for path in paths)
 
 
 def own_folder(assignment: Assignment, run_dir: Path | None) -> Path:

@@ -21,9 +21,9 @@ from inferload.results.verdict.failures import exception_text
 from inferload.results.verdict.first_errors import FirstError, RequestKind
 from inferload.results.verdict.outcome import INVALID
 from inferload.run.process import protocol
+from inferload.run.process.greenlets import SilenceClock
 from inferload.run.process.protocol import Assignment, windows_from_wire
 from inferload.run.process.settings import ProcessSettings
-from inferload.run.process.silence import SilenceClock
 from inferload.run.worker.load_loops import OpenLoop
 from inferload.run.worker.worker_run import WorkerRun
 
@@ -103,7 +103,6 @@ class Worker:
                 pass
 
     def give_up(self) -> None:
-        """End turns in flight as unfinished."""
         if self._run is not None:
             self._run.turns.give_up()
 
@@ -165,7 +164,7 @@ class Worker:
         self._runner.send_message(protocol.PONG, reply)
 
     def _on_prepare(self, environment: Any, msg: Any) -> None:
-        assignment = Assignment.from_wire(msg.data)
+        assignment = Assignment(**msg.data)
         reply: dict[str, Any] = {
             "run_id": assignment.run_id,
             "name": assignment.name,

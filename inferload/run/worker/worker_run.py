@@ -1,10 +1,12 @@
 """A worker's part of one run, from the master's assignment to the last report."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import gevent
+from msgspec import structs
 
 from inferload.base.clock import NS_PER_S, Anchor, is_virtual, now_ns
 from inferload.base.threads import give_back_memory
@@ -31,44 +33,34 @@ REPORT_S = 1.0
 WORK_THREADS = 64
 
 
+@dataclass(eq=False)
 class Reports:
     """Reports of a run's counts to the master, one each second from `start` to `close`.
 
     `health`: None on a virtual clock, for which the load of this machine does not matter. `booked_ns`, `writes`: as in
-    WorkerReport.
+    WorkerReport. `deliver`: sends a report.
     """
 
-    def __init__(
-        self,
-        context: SessionContext,
-        counter: TurnCounter,
-        health: HealthReports | None,
-        *,
-        booked_ns: Callable[[], int],
-        writes: Callable[[], int | None],
-        send: Callable[[WorkerReport], None],
-    ) -> None:
-        self._context = context
-        self._counter = counter
-        self._health = health
-        self._booked_ns = booked_ns
-        self._writes = writes
-        self._send = send
-        self._seq = 0
-        self._ended = False
+    context: SessionContext
+    counter: TurnCounter
+    health: HealthReports | None
+    booked_ns: Callable[[], int]
+    writes: Callable[[], int | None]
+    deliver: Callable[[WorkerReport], None]
+    _seq: int = 0
+    _ended: bool = False
 
     def start(self) -> None:
-        """Begin to measure and to report."""
-        if self._health is not None:
-            self._health.start()
+        if self.health is not None:
+            self.health.start()
         gevent.spawn(self._send_all)
 
     def close(self) -> None:
         """Send the last report, and end the measurements."""
         self._ended = True  # the greenlet is not killed: it may be sending
         self.send()
-        if self._health is not None:
-            self._health.close()
+        if self.health is not None:
+            self.health.close()
 
     def _send_all(self) -> None:
         due_ns = now_ns()
@@ -81,25 +73,25 @@ class Reports:
 
     def send(self) -> None:
         """Send the counts since the last report."""
-        self._send(self._report())
+        self.deliver(self._report())
 
     def _report(self) -> WorkerReport:
-        process = HealthSet() if self._health is None else self._health.take()
-        self._context.turns.count()
+        process = HealthSet() if self.health is None else self.health.take()
+        self.context.turns.count()
         seq, self._seq = self._seq, self._seq + 1
-        tallies, health = self._counter.tallies.take(), self._counter.health.take()
-        tallies.absorb(self._context.tallies.take())
+        tallies, health = self.counter.tallies.take(), self.counter.health.take()
+        tallies.absorb(self.context.tallies.take())
         health.absorb(process)
         return WorkerReport(
-            self._context.part.assignment.run_id,
-            self._context.part.assignment.name,
+            self.context.part.assignment.run_id,
+            self.context.part.assignment.name,
             seq,
             tallies.to_wire(),
             health.to_wire(),
-            self._context.turns.in_flight,
-            self._booked_ns(),
-            self._counter.errors.take(),
-            self._writes(),
+            self.context.turns.in_flight,
+            self.booked_ns(),
+            self.counter.errors.take(),
+            self.writes(),
         )
 
 
@@ -151,7 +143,7 @@ class WorkerRun:
             health,
             booked_ns=self.loop.booked_ns,
             writes=lambda: self.writer.writes if self.turns.closed else None,
-            send=lambda report: environment.runner.send_message(protocol.REPORT, report.to_wire()),
+            deliver=lambda report: environment.runner.send_message(protocol.REPORT, structs.asdict(report)),
         )
         self.finished = False
         self.closed_ns = 0  # end of its part of the load, set by `drain`

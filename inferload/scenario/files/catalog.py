@@ -24,7 +24,6 @@ def folder() -> Path:
 
 
 def names() -> list[str]:
-    """Return the names of the bundled scenarios, sorted."""
     return sorted(path.stem for path in folder().glob("*.yaml"))
 
 

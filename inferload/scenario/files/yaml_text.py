@@ -162,13 +162,7 @@ def _value(node: yaml.Node, path: PathTo, parsed: Parsed) -> Any:
     if isinstance(node, yaml.SequenceNode):
         return [_value(item, (*path, number), parsed) for number, item in enumerate(node.value)]
     assert isinstance(node, yaml.ScalarNode)
-    return _scalar_value(node, path, parsed)
-
-
-def _scalar_value(node: yaml.ScalarNode, path: PathTo, parsed: Parsed) -> Any:
-    if node.style is None and node.tag != "!":
-        return scalar(node.value)
-    return _text(node, path, parsed)
+    return scalar(node.value) if node.style is None and node.tag != "!" else _text(node, path, parsed)
 
 
 def _text(node: yaml.ScalarNode, path: PathTo, parsed: Parsed) -> str:

@@ -208,7 +208,6 @@ class Agent(ScenarioPart):
         return self
 
     def _results_tokens(self) -> float:
-        """Return the most result tokens of one step."""
         if greatest(self.steps) <= 1:
             return 0.0
         reports = greatest(self.subagents.count) * greatest(self.output_tokens) if self.subagents else 0.0

@@ -205,7 +205,6 @@ class OpenArrivals(ArrivalKind):
 
     @property
     def highest_load(self) -> float:
-        """The rate."""
         return self.rate
 
     def with_users(self, users: int) -> dict[str, Any]:

@@ -16,11 +16,10 @@ from inferload.base.numbers import duration, number, plural
 from inferload.scenario.schema import arrival_kind as kinds
 from inferload.scenario.schema.base import AtLeastOne, one_of
 from inferload.scenario.schema.distributions import Positive
-from inferload.scenario.schema.load_profiles import LoadProfile
+from inferload.scenario.schema.load_profiles import LoadProfile, UserProfile
 from inferload.scenario.schema.rate_curves import ALWAYS_ONE, RateCurve
 from inferload.scenario.schema.rate_profiles import Profile
 from inferload.scenario.schema.trace_times import TraceTimes
-from inferload.scenario.schema.user_profiles import UserProfile
 
 
 class Closed(kinds.ArrivalKind):
@@ -50,16 +49,13 @@ class Closed(kinds.ArrivalKind):
 
     @property
     def highest_load(self) -> float:
-        """Most users at any time."""
         return float(self.most_users)
 
     @property
     def locust_users(self) -> kinds.LocustUsers:
-        """The first number of users."""
         return kinds.LocustUsers(self.user_changes[0][1] if self.user_changes else self.users, self.spawn_per_s)
 
     def with_users(self, users: int) -> dict[str, Any]:
-        """Return the users."""
         return {"users": users}
 
     def at_load(self, load: float) -> dict[str, Any]:
@@ -68,12 +64,10 @@ class Closed(kinds.ArrivalKind):
 
     @property
     def load_profile(self) -> LoadProfile | None:
-        """Profile of the users."""
         return self.profile
 
     @property
     def user_changes(self) -> Sequence[tuple[float, int]]:
-        """Changes of the profile."""
         return () if self.profile is None else self.profile.changes()
 
     def in_words(self, measure_s: float | None) -> list[str]:
@@ -132,7 +126,6 @@ class Rated(kinds.OpenArrivals):
 
     @property
     def highest_load(self) -> float:
-        """Greatest planned rate."""
         return self.rate if self.profile is None else self.rate * self.profile.curve().highest
 
     def at_load(self, load: float) -> dict[str, Any]:
@@ -141,7 +134,6 @@ class Rated(kinds.OpenArrivals):
 
     @property
     def load_profile(self) -> LoadProfile | None:
-        """Profile of the rate."""
         return self.profile
 
     @property
@@ -168,7 +160,6 @@ class Rated(kinds.OpenArrivals):
         """Return the distribution of the intervals, after "sessions start"."""
 
     def starts_in_words(self) -> str:
-        """Return the distribution of the intervals and the rate."""
         rate = f"{number(self.rate)} per second" if self.profile is None else "at a changing rate"
         return f"{self.intervals_in_words()}, {rate}"
 
@@ -202,7 +193,6 @@ class ConstantRate(Rated):
         return (index + 0.5 for index in count())
 
     def intervals_in_words(self) -> str:
-        """Return the distribution of the intervals."""
         return "at equal intervals"
 
 
@@ -220,7 +210,6 @@ class Poisson(Rated):
             yield at
 
     def intervals_in_words(self) -> str:
-        """Return the distribution of the intervals."""
         return "at random times"
 
 
@@ -241,7 +230,6 @@ class Gamma(Rated):
             yield at
 
     def intervals_in_words(self) -> str:
-        """Return the distribution of the intervals."""
         shape = self.burstiness
         kind = "Poisson" if shape == 1 else "in bursts" if shape < 1 else "more regular than Poisson"
         return f"at random times, {kind} (burstiness {number(shape)})"

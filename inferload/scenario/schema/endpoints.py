@@ -94,7 +94,6 @@ else:
 
 
 def names_of(having: Callable[[Endpoint], bool]) -> list[str]:
-    """Return the names of the endpoints with a feature."""
     return [name for name, row in ENDPOINTS.items() if having(row)]
 
 

@@ -42,7 +42,6 @@ class Linear(Struct, frozen=True):
 
 
 def flat(lasts_s: float, rate: float) -> Linear:
-    """Return a piece of constant rate."""
     return Linear(lasts_s, rate, rate)
 
 
@@ -58,7 +57,6 @@ class RateCurve:
         self._areas = [0.0, *accumulate(piece.area(piece.lasts_s) for piece in ended)]
 
     def rate(self, at_s: float) -> float:
-        """Return the rate at a time."""
         number = self._number(at_s)
         return self._pieces[number].rate(at_s - self._starts_s[number])
 
@@ -83,7 +81,6 @@ class RateCurve:
 
     @property
     def highest(self) -> float:
-        """Greatest rate."""
         return max(max(piece.first, piece.last) for piece in self._pieces)
 
     def _number(self, at_s: float) -> int:

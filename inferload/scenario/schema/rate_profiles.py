@@ -48,7 +48,6 @@ class RateSteps(Steps, RateProfile):
     )
 
     def curve(self) -> RateCurve:
-        """Return one flat piece per step."""
         pieces = [flat(step.for_s, step.sessions_per_s) for step in self.steps]
         return RateCurve([*pieces, flat(FOREVER, self.steps[-1].sessions_per_s)])
 
@@ -58,11 +57,9 @@ class RateSteps(Steps, RateProfile):
 
     @property
     def rates_per_s(self) -> tuple[float, ...]:
-        """Rate of each step."""
         return tuple(step.sessions_per_s for step in self.steps)
 
     def in_words(self) -> str:
-        """Return rate and length of each step."""
         return ", then ".join(f"{number(step.sessions_per_s)}/s for {duration(step.for_s)}" for step in self.steps)
 
 
@@ -84,18 +81,15 @@ class RateRamp(Ramp, RateProfile):
         return self
 
     def curve(self) -> RateCurve:
-        """Return the ramp between two flat pieces."""
         first, last = self.rates_per_s
         ramp = Linear(self.end_s - self.start_s, first, last)
         return RateCurve([flat(self.start_s, first), ramp, flat(FOREVER, last)])
 
     @property
     def rates_per_s(self) -> tuple[float, float]:
-        """First and last rate."""
         return self.from_sessions_per_s, self.to_sessions_per_s
 
     def in_words(self) -> str:
-        """Return the rates and times of both ends."""
         rates = f"{number(self.from_sessions_per_s)}/s to {number(self.to_sessions_per_s)}/s"
         return f"linear ramp {rates}, from {duration(self.start_s)} to {duration(self.end_s)}"
 
@@ -152,12 +146,10 @@ class RatePoints(RateProfile):
 
     @property
     def ends_s(self) -> float:
-        """Time of the last point."""
         return self.points[-1].time_s
 
     @property
     def rates_per_s(self) -> tuple[float, ...]:
-        """Rate of each point."""
         return tuple(point.sessions_per_s for point in self.points)
 
     def in_words(self) -> str:
@@ -167,7 +159,6 @@ class RatePoints(RateProfile):
         return f"rates by {plural(len(rates), 'point')}{source}, {number(min(rates))}/s to {number(max(rates))}/s"
 
     def in_short(self) -> str:
-        """Return that the rate has a profile."""
         return "by a profile"
 
 

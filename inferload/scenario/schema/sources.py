@@ -144,7 +144,6 @@ class Recorded(SourceKind):
 
     @property
     def limits(self) -> Filters:
-        """Effective filters."""
         if self.filters is not None:
             return self.filters
         return VLLM_FILTERS if self.sampler == "first_two" else Filters()

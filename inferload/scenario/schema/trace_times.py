@@ -34,7 +34,6 @@ class TraceTimes(OpenArrivals):
 
     @property
     def rate_key(self) -> str:
-        """Key of the speed."""
         return "speed"
 
     @property
@@ -58,7 +57,6 @@ class TraceTimes(OpenArrivals):
         return hashlib.sha256(repr(read_times_s(self.path, origin)).encode()).hexdigest()
 
     def starts_in_words(self) -> str:
-        """Return the source of the times and the speed."""
         speed = "" if self.speed == 1 else f", {number(self.speed)} times as fast"
         return f"at the times of {self.path or 'the trace'}{speed}"
 

@@ -23,7 +23,7 @@ from run_folders import write_run
 
 from inferload import cli
 from inferload.figures.table import markdown, text
-from inferload.results.cost import Prices
+from inferload.results.prices import Prices
 
 TTFT, TPOT, OUTPUT, GOODPUT = GOALS
 MEDIAN = figure("p50(ttft_ms)")

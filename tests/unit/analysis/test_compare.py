@@ -28,8 +28,8 @@ from inferload import cli
 from inferload.base.errors import UsageError
 from inferload.base.numbers import NOT_KNOWN, number
 from inferload.figures.limits.gate import GateError
-from inferload.results.cost import Prices
 from inferload.results.open_run import OpenRun
+from inferload.results.prices import Prices
 from inferload.scenario.overrides import ADDED_LATER
 from inferload.scenario.scenario import from_text
 

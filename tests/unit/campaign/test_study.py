@@ -191,7 +191,7 @@ def test_a_study_with_a_plan_is_resumed_with_its_own(small: Path, capsys: pytest
     assert cli.main(["study", "--resume", str(folder), "--dry-run"]) == 0
     assert "only: 2 runs on 2 starts" in capsys.readouterr().out
     assert cli.main(["study", "agents", "--into", str(folder)]) == 2
-    assert f"already contains a study; use --resume {folder}" in capsys.readouterr().err
+    assert f"already contains runs; use --resume {folder}" in capsys.readouterr().err
 
 
 def test_a_data_file_replaces_the_stand_in(small: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from inferload.base.errors import UsageError
 from inferload.cli import download
 from inferload.cli.download import part_path
-from inferload.scenario.files.data_sets import DATA_SETS, DataSet
+from inferload.scenario.files.data_files import DATA_SETS, DataSet
 
 CONTENT = bytes(range(256)) * 8
 SIZE = len(CONTENT)

@@ -13,8 +13,8 @@ from paths import ROOT
 from inferload.campaign.sweep import study as definition
 from inferload.cli import download, fetch, main
 from inferload.scenario import scenario
-from inferload.scenario.files import catalog, data_files, data_sets
-from inferload.scenario.files.data_sets import DATA_SETS, DataSet
+from inferload.scenario.files import catalog, data_files
+from inferload.scenario.files.data_files import DATA_SETS, DataSet
 
 TALK = [
     {"from": "human", "value": "Which river is long? " * 9},
@@ -34,7 +34,7 @@ def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FileServe
         server.reset(CONTENT)
         small = DataSet(NAME, "a file", len(CONTENT), hashlib.sha256(CONTENT).hexdigest(), (server.url,))
         rows: Mapping[str, DataSet] = {"sharegpt": small}
-        for module in (data_sets, fetch):
+        for module in (data_files, fetch):
             monkeypatch.setattr(module, "DATA_SETS", rows)
         yield server
 
@@ -64,7 +64,7 @@ def test_the_bundled_file_names_are_those_of_the_table() -> None:
     assert source.path in {data_set.file for data_set in DATA_SETS.values()}
     for path in (catalog.folder() / "studies").glob("*.yaml"):
         for part in definition.load(path).parts.values():
-            assert part.with_file is None or data_sets.name_of(part.with_file.path)
+            assert part.with_file is None or data_files.name_of(part.with_file.path)
 
 
 def test_a_missing_study_file_matters_only_to_runs_that_would_read_it(

@@ -33,7 +33,7 @@ from paths import ROOT
 from inferload import cli
 from inferload.base.errors import UsageError
 from inferload.campaign.sweep.plan import PlannedRun
-from inferload.results.cost import Prices
+from inferload.results.prices import Prices
 
 
 def test_no_variant_has_a_removed_flag() -> None:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from inferload.base.errors import UsageError
 from inferload.results import prices
-from inferload.results.cost import Prices, per_million, prompt_price_share
+from inferload.results.prices import Prices, per_million, prompt_price_share
 
 money = st.floats(0.01, 1000)
 rates = st.floats(1e-3, 1e6)

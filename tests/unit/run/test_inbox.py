@@ -6,6 +6,7 @@ from typing import Any
 import gevent
 import numpy as np
 import pytest
+from msgspec import structs
 
 from inferload.base.clock import NS_PER_S, now_ns
 from inferload.figures.turn_figures import TTFT
@@ -105,7 +106,7 @@ def report(name: str, seq: int, sent: int) -> dict[str, Any]:
         tallies.turn_begun("measure", "chat")
     tallies.at("measure", "chat").sketch(TTFT.key).add_many(np.array([10.0 * seq + 1]))
     health.at(name, "measure").beat(Beat([1.0], [], 0.1, 1.0, None))
-    return WorkerReport("r", name, seq, tallies.to_wire(), health.to_wire(), sent, now_ns()).to_wire()
+    return structs.asdict(WorkerReport("r", name, seq, tallies.to_wire(), health.to_wire(), sent, now_ns()))
 
 
 def test_reports_that_are_added_together_have_the_sums_of_single_ones(monkeypatch: pytest.MonkeyPatch) -> None:

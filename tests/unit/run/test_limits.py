@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from inferload.run.worker.limits import InFlightLimiter
+from inferload.run.worker.run_part import InFlightLimiter
 from inferload.scenario.files.yaml_text import ScenarioError
 from inferload.scenario.scenario import from_text
 from inferload.workload.arrivals import share

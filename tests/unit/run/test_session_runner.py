@@ -13,8 +13,8 @@ from inferload.client.requests.bodies import Texts
 from inferload.client.requests.calls import call_of
 from inferload.client.turn_record import TurnResult
 from inferload.run.worker import load_loops
-from inferload.run.worker.limits import InFlightLimiter
 from inferload.run.worker.load_loops import run_session
+from inferload.run.worker.run_part import InFlightLimiter
 from inferload.run.worker.session_context import SessionContext
 from inferload.run.worker.session_runner import SessionRunner
 from inferload.run.worker.turn_dispatcher import TurnDispatcher

@@ -230,7 +230,9 @@ def test_a_worker_reports_until_its_reports_are_closed(monkeypatch: pytest.Monke
     context = SessionContext(part, windows, turns, tallies, lambda call: call(), lambda: None)
     sent: list[WorkerReport] = []
     health = HealthReports("w0", windows, monitor, [])
-    reports = worker_run.Reports(context, counter, health, booked_ns=lambda: 7, writes=lambda: None, send=sent.append)
+    reports = worker_run.Reports(
+        context, counter, health, booked_ns=lambda: 7, writes=lambda: None, deliver=sent.append
+    )
     gevent.sleep(0.01)
     assert sent == []
     reports.start()

@@ -21,7 +21,7 @@ from inferload.results import readers
 from inferload.results.documents.manifest_document import Anchor
 from inferload.run.master.lifecycle import worker_setup, worker_watchdog
 from inferload.run.master.lifecycle.workers import Member, Roster
-from inferload.run.process import protocol, silence
+from inferload.run.process import greenlets, protocol
 from inferload.run.process.program_code import ProgramCode
 from inferload.scenario import scenario as scenarios
 from inferload.turns.record import PhaseWindow
@@ -109,6 +109,10 @@ def test_a_late_worker_is_reported_once() -> None:
     assert worker_watchdog.newcomers(roster, clients, known) == []
 
 
+class Nothing(msgspec.Struct):
+    """An assignment without fields."""
+
+
 class LossDetection:
     """Arguments of `mark_lost`, and the losses that it reports."""
 
@@ -182,7 +186,7 @@ def test_assignments_wait_until_locust_sees_all_workers() -> None:
         waiting = gevent.spawn(
             worker_setup.send_assignments,
             members.members,
-            lambda _member: SimpleNamespace(to_wire=dict),
+            lambda _member: Nothing(),
             lambda *_message: None,
             clients,
             lambda: None,
@@ -228,9 +232,9 @@ def test_the_set_up_ends_with_a_worker_that_disconnects(stopped: bool) -> None:
 
 def test_no_worker_is_lost_because_the_master_was_blocked(monkeypatch: pytest.MonkeyPatch) -> None:
     at_ns = [0]
-    for module in ("run.master.lifecycle.workers", "run.process.silence"):
+    for module in ("run.master.lifecycle.workers", "run.process.greenlets"):
         monkeypatch.setattr(f"inferload.{module}.now_ns", lambda: at_ns[0])
-    run, ears = LossDetection("a"), silence.SilenceClock()
+    run, ears = LossDetection("a"), greenlets.SilenceClock()
     member = run.roster.members[0]
     member.heard_ns = 0
     clients = {"a": SimpleNamespace(state="running")}
@@ -273,7 +277,7 @@ def accepted(member: Member) -> str:
     try:
         worker_setup.send_assignments(
             [member],
-            lambda _member: SimpleNamespace(to_wire=dict),  # type: ignore[arg-type,return-value]
+            lambda _member: Nothing(),  # type: ignore[arg-type,return-value]
             send_nothing,
             {},
             lambda: None,

@@ -15,7 +15,7 @@ from inferload.run.process.run_spec import RunOptions, resolve
 from inferload.scenario import overrides, reference, scenario
 from inferload.scenario.files.yaml_text import ScenarioError
 from inferload.scenario.scenario import Scenario, from_text
-from inferload.scenario.schema import arrival_kind, arrivals, load_profiles, rate_profiles, trace_times, user_profiles
+from inferload.scenario.schema import arrival_kind, arrivals, load_profiles, rate_profiles, trace_times
 from inferload.scenario.schema.arrival_kind import OpenArrivals
 from inferload.scenario.schema.arrivals import Arrivals
 from inferload.scenario.schema.base import kinds
@@ -118,7 +118,7 @@ def test_the_names_of_the_kinds_come_from_the_union() -> None:
 def test_callers_ask_arrivals_and_not_for_their_type() -> None:
     kinds = {
         name
-        for module in (arrival_kind, arrivals, rate_profiles, trace_times, user_profiles)
+        for module in (arrival_kind, arrivals, load_profiles, rate_profiles, trace_times)
         for name, member in vars(module).items()
         if isinstance(member, type) and issubclass(member, arrival_kind.ArrivalKind | load_profiles.LoadProfile)
     }

@@ -55,7 +55,6 @@ def passes(cache: Cache) -> Sequence[CachePass]:
 
 
 def folder(path: Path, current: CachePass) -> Path:
-    """Return the directory of a pass, given the run directory."""
     return path.with_name(path.name + current.suffix)
 
 

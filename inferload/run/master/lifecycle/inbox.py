@@ -86,7 +86,7 @@ class Inbox:
 
     def on_report(self, member: Member, data: dict[str, Any]) -> None:
         """Add a worker's report to the totals."""
-        report = WorkerReport.from_wire(data)
+        report = WorkerReport(**data)
         silent_s = member.silent_s()
         if silent_s > GAP_S and self.state.phases.windows:
             self.state.marks.add(
@@ -109,7 +109,6 @@ class Inbox:
         return self._totals
 
     def settle(self) -> None:
-        """Add the reports that are gathered."""
         gathered, self._gathered = self._gathered, None
         if gathered is not None:
             tallies, health, at_s = gathered.tallies, gathered.health, gathered.at_s
@@ -236,7 +235,6 @@ class Inbox:
             self.state.end.request_stop(WORKERS_ENDED, early=True)
 
     def count_listeners(self, messages: Mapping[str, int]) -> None:
-        """Count exceptions of event listeners, by message."""
         for text, count in messages.items():
             add_message(self.listeners_raised, text, count)
 

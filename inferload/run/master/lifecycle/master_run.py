@@ -25,7 +25,7 @@ from inferload.run.master.lifecycle.phases import GivenUp, LoadStage, RunEnd, Ru
 from inferload.run.master.lifecycle.preflight import Preflight
 from inferload.run.master.lifecycle.run_load import RunLoad
 from inferload.run.master.lifecycle.scraper_process import Scraping
-from inferload.run.master.lifecycle.steering import ChangedBy, Steering
+from inferload.run.master.lifecycle.steering import Steering
 from inferload.run.master.lifecycle.turn_receiver import TurnReceiver
 from inferload.run.master.lifecycle.workers import Member, Roster, WorkerChannel
 from inferload.run.process.program_code import ProgramCode
@@ -82,14 +82,8 @@ class MasterRun:
         self.inbox = Inbox(state, spec.scenario, setup.preflight.sessions.classes, self._records)
         self.steadiness = self.inbox.steadiness
         self.steering = Steering(spec, marks, self._channel.announce_rate)
-        self.load = RunLoad(
-            spec,
-            state,
-            self.inbox,
-            self._channel,
-            self.steering,
-            user_counts=partial(runners.user_counts, runner),
-        )
+        user_counts = partial(runners.user_counts, runner)
+        self.load = RunLoad(spec, state, self.inbox, self._channel, self.steering, user_counts)
         self.scraping: Scraping | VirtualScraping | None = None
         self._runner = runner
         self._ignored_before = messages.ignored_messages.counts.copy()
@@ -157,10 +151,6 @@ class MasterRun:
     def request_stop(self, reason: str, *, early: bool = False) -> None:
         """Begin the drain; the first reason counts. `early`: not a planned end, unless the load has ended already."""
         self.state.end.request_stop(reason, early=early)
-
-    def change_users(self, users: int, by: ChangedBy = "hand") -> None:
-        """Change the number of users during the run."""
-        self.steering.change_users(users, by)
 
     # -- the run
 

@@ -31,7 +31,6 @@ class RunPhases:
         self.windows = phase_windows(start_ns, measure_ns, end_ns)
 
     def mark(self, marks: Marks) -> None:
-        """Mark each phase that has begun, once."""
         for window in self.windows:
             if window.phase not in self._marked and window.start_ns <= now_ns():
                 self._marked.add(window.phase)
@@ -112,7 +111,6 @@ class RunEnd:
         self.given_up = GivenUp.RECORDS if self.stage is LoadStage.DELIVERING else GivenUp.TURNS
 
     def enter(self, stage: LoadStage) -> None:
-        """Begin the next stage."""
         if stage.value != self.stage.value + 1:
             raise RuntimeError(f"{stage.name} does not follow {self.stage.name}")
         self.stage = stage

@@ -55,12 +55,10 @@ class Preflight(Struct, frozen=True):
 
     @property
     def length_notes(self) -> list[str]:
-        """Notes on the lengths of the prompts, for results."""
         return [*filter(None, [self.length_note]), *(length.in_words() for length in self.lengths if length.noted)]
 
     @property
     def facts(self) -> ServerFacts:
-        """Properties of the first target."""
         return self.targets[0]
 
     @property

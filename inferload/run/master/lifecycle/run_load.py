@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Self
 
 import gevent
@@ -77,31 +78,22 @@ _LATE_TURNS_S = 0.2  # after the end of the load, until the last turns have begu
 StartUsers = Callable[[int, float], None]  # starts Locust's users at a rate per second; it may block while they ramp
 
 
+@dataclass(eq=False)
 class RunLoad:
     """Load of one run. `user_counts`: returns the number of Locust's running users by class.
 
     Within its context, lost workers are detected, and phases are marked when they begin.
     """
 
-    def __init__(
-        self,
-        spec: RunSpec,
-        state: RunState,
-        inbox: Inbox,
-        channel: WorkerChannel,
-        steering: Steering,
-        *,
-        user_counts: Callable[[], Mapping[str, int]],
-    ) -> None:
-        self._spec = spec
-        self._state = state
-        self._inbox = inbox
-        self._channel = channel
-        self._steering = steering
-        self._user_counts = user_counts
-        self._marking: list[gevent.Greenlet] = []
-        self._background: list[gevent.Greenlet] = []
-        self._starter: gevent.Greenlet | None = None  # starts the first users, or those of a step
+    _spec: RunSpec
+    _state: RunState
+    _inbox: Inbox
+    _channel: WorkerChannel
+    _steering: Steering
+    user_counts: Callable[[], Mapping[str, int]]
+    _marking: list[gevent.Greenlet] = field(default_factory=list)
+    _background: list[gevent.Greenlet] = field(default_factory=list)
+    _starter: gevent.Greenlet | None = None  # starts the first users, or those of a step
 
     def __enter__(self) -> Self:
         return self
@@ -157,7 +149,7 @@ class RunLoad:
         self._state.phases.mark(marks)
         end.enter(LoadStage.DRAINING)
         self._steering.end_load()
-        end.users = dict(self._user_counts())
+        end.users = dict(self.user_counts())
         drain_s = self._spec.scenario.phases.drain_s
         if end.invalid_call:
             drain_s = min(drain_s, _SHORT_DRAIN_S)

@@ -30,7 +30,6 @@ class Ramp(Struct, frozen=True):
     over_s: float
 
     def level(self, at_ns: int) -> float:
-        """Return the level at an instant."""
         part = (at_ns - self.start_ns) / NS_PER_S / self.over_s
         return self.first + (self.last - self.first) * min(1.0, max(0.0, part))
 
@@ -61,7 +60,7 @@ class Steering:
 
     # -- from Locust's page, a LoadTestShape and the scenario
 
-    def change_users(self, users: int, by: ChangedBy) -> None:
+    def change_users(self, users: int, by: ChangedBy = "hand") -> None:
         """Mark a change of users; in an open loop, send the new rate to the workers."""
         ramped = self._ramp is not None
         self.end_ramp()
@@ -90,7 +89,6 @@ class Steering:
 
     @property
     def unit(self) -> str:
-        """Unit of the level."""
         return self._spec.scenario.arrivals.rate_unit
 
     def level(self) -> float:

@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import gevent
+from msgspec import structs
 
 from inferload import __version__
 from inferload.base.clock import NS_PER_S, is_virtual, now_ns
@@ -119,7 +120,7 @@ def send_assignments(
     `reads_files`: workers read files before they are ready.
     """
     for member in members:
-        send(protocol.PREPARE, assignment_of(member).to_wire(), member)
+        send(protocol.PREPARE, structs.asdict(assignment_of(member)), member)
     ready_s = _READY_DATA_S if reads_files else _READY_S
     deadline_ns = now_ns() + round(ready_s * NS_PER_S)
     while late := [member for member in members if not (member.ready and _takes_users(member, clients))]:

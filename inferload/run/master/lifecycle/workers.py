@@ -46,7 +46,6 @@ class ClockOffset(Struct):
 
     @property
     def uncertain_ns(self) -> int:
-        """Uncertainty of the offsets."""
         return 0 if self.one_clock else self.rtt_ns // 2
 
 
@@ -179,7 +178,6 @@ class Member(Struct):
         )
 
     def manifest(self) -> Worker:
-        """Return the worker's entry in the manifest."""
         return Worker(
             **self._outcome(),
             stripe=self.stripe,
@@ -258,7 +256,6 @@ class WorkerChannel:
                 self._runner.send_message(kind, data, receiver.client_id)
 
     def announce(self, kind: str, **data: Any) -> None:
-        """Send a message of the run to all workers."""
         self.send(kind, {"run_id": self._run_id, **data})
 
     def announce_rate(self, rate: float) -> int:

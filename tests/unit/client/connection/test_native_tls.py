@@ -23,13 +23,13 @@ from inferload.client.connection.tls import TlsLayer
 
 native = pytest.importorskip("inferload.client.connection._transport", reason="the compiled reader was not built")
 
-from inferload.client.connection import native_tls  # noqa: E402  it needs the compiled reader
+from inferload.client.connection import reader_choice  # noqa: E402  it needs the compiled reader
 from inferload.client.connection.native_connection import NativeReply, _Slot  # noqa: E402
 
 HEAD = b"HTTP/1.1 200 OK\r\n\r\n"
 PATIENCE_S = 20.0
 RANDOM_WIRES = 20  # per round
-assert native_tls.why_not() == ""
+assert reader_choice.no_tls() == ""
 
 
 class Connection:

@@ -8,7 +8,7 @@ import pytest
 
 from inferload.base.errors import UsageError
 from inferload.client.answers.event_stream import scanner
-from inferload.client.connection import native_tls, reader_choice
+from inferload.client.connection import reader_choice
 from inferload.client.connection.reader_choice import NOT_COMPILED, VARIABLE, how_to_build, reader_of
 from inferload.client.connection.target import Target
 
@@ -59,14 +59,14 @@ def test_the_reader_of_a_target_with_tls_has_a_reason(
     monkeypatch: pytest.MonkeyPatch, *, built: bool, variable: str, no_tls: str, reader: str, why: str
 ) -> None:
     installed(monkeypatch, built=built, variable=variable)
-    monkeypatch.setattr(native_tls, "why_not", lambda: no_tls)
+    monkeypatch.setattr(reader_choice, "no_tls", lambda: no_tls)
     found = reader_of(HTTPS)
     assert (found.reader, found.why) == (reader, why)
 
 
 def test_a_log_of_the_keys_is_written_by_python(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SSLKEYLOGFILE", "/tmp/keys")
-    assert native_tls.why_not() == "SSLKEYLOGFILE is set"
+    assert reader_choice.no_tls() == "SSLKEYLOGFILE is set"
 
 
 def test_the_advice_is_that_of_the_installation(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
