@@ -5,15 +5,19 @@ import os
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import gevent
 import gevent.lock
+import gevent.monkey
 
 T = TypeVar("T")
 
 _ARENA_MAX = -8  # M_ARENA_MAX of malloc.h
 _C = ctypes.CDLL(None)
+
+# Lock between threads. A greenlet that waits for one of gevent's may miss its release in another thread.
+native_lock: Callable[[], Any] = gevent.monkey.get_original("_thread", "allocate_lock")
 
 
 def share_heap() -> None:

@@ -31,6 +31,7 @@ from inferload.base.clock import NS_PER_S, Anchor, now_ns
 from inferload.base.escaping import escaped
 from inferload.base.redaction import Redaction
 from inferload.base.rundir import reason
+from inferload.base.threads import native_lock
 from inferload.base.tls import TlsSettings
 from inferload.figures import metric_names as names
 from inferload.figures.page_names import kind_of, names_on_pages, page_meanings
@@ -216,7 +217,8 @@ class Lines:
 
     def __init__(self, pipe: int) -> None:
         os.set_blocking(pipe, False)
-        self._pipe, self._rest, self._lock = pipe, b"", threading.Lock()
+        self._pipe, self._rest = pipe, b""
+        self._lock = native_lock()  # writes to the disk report from threads
 
     def send(self, line: str) -> None:
         """Send the rest of the line before, then this one."""

@@ -45,7 +45,6 @@ _STREAMS = 3  # a proxy holds each of them, a busy machine only some
 _ENOUGH_TOKENS = 16  # limit of an answer that every model takes
 USUAL_LIMIT = "max_tokens"
 _RUNNING = {"include_usage": True, "continuous_usage_stats": True}
-_REPORTED = {"usage": "output_tokens", "own times": "server_ttft_ms", "cached tokens": "cached_tokens"}  # by answers
 _LONGEST_S = 30.0  # of a short turn; a server that ignores its limit does not end it
 # Headers that most SDKs send. Some proxies compress, and so hold, the streams of such clients only.
 SDK_HEADERS = (("Accept", "application/json"), ("Accept-Encoding", "gzip, deflate"))
@@ -145,8 +144,11 @@ def _with_turns(evidence: ServerEvidence) -> ServerEvidence:
     running = raw(settings, {key: ask.limit, "stream_options": _RUNNING})
     effects = {name: effect_of(name, ask) for name in FIELDS}
     records = [result.record for result in (plain, ask(COUNTING), ask(COUNTING, 2))]
-    for what, name in _REPORTED.items():
-        seen = any(getattr(record, name) is not None for record in records)
+    for what, seen in {
+        "usage": any(record.output_tokens is not None for record in records),
+        "own times": any(record.server_ttft_ms is not None for record in records),
+        "cached tokens": any(record.cached_tokens is not None for record in records),
+    }.items():
         effects[what] = Effect("seen", "in the answers") if seen else Effect("none", "not in the answers")
     return replace(
         evidence,

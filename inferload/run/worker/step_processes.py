@@ -12,10 +12,10 @@ import gevent.os
 import gevent.socket
 from gevent import subprocess
 from gevent._fileobjectcommon import OpenDescriptor
-from gevent.monkey import get_original
+
+from inferload.base.threads import native_lock
 
 _POLL_S = 0.01
-_native_lock: Callable[[], Any] = get_original("_thread", "allocate_lock")
 
 
 def let_threads_start_processes() -> None:
@@ -33,7 +33,7 @@ def _fork_and_watch(main: Any, callback: Callable[[Any], None], loop: Any, ref: 
 
     Only that loop hears of children, of all at once. It rests while another thread forks, so that no end is missed.
     """
-    rests, goes_on = _native_lock(), _native_lock()
+    rests, goes_on = native_lock(), native_lock()
 
     def rest() -> None:
         rests.release()

@@ -194,6 +194,7 @@ def test_a_steered_open_loop_that_fails_is_shown_as_failed(
 ) -> None:
     server = simulator("--ttft-ms", "5", "--itl-ms", "1")
     page = open_page("--host", server.url, "--scenario", "chat-open", "--set", "workload.turns=1", "--set", "gates=[]")
+    page.until(lambda: page.load_words().startswith("chat-open: "), "the load of the scenario in the form")
     page.submit()
     page.until(lambda: page.header("Users") == "2", "the load")
     page.open_tab()

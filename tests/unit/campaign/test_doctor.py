@@ -406,7 +406,7 @@ KNOWN = MetricsPage("u").known
         (VLLM, (), (), "ok", ": 27 of 27 names"),
         (VLLM, NEEDED_METRICS[:1], (), "warn", ": 26 of 27 names; missing: num_requests_running"),
         (VLLM, (), ("2 lines are no samples",), "warn", ": 27 of 27 names; 2 lines are no samples"),
-        (VLLM_ROUTER, (), (), "ok", ": a page of vllm-router, which is no server's: 4 of 4 names"),
+        (VLLM_ROUTER, (), (), "ok", ": a page of vllm-router, older sglang-router, which is no server's: "),
         (SGLANG, (), (), "ok", ", names of SGLang: 12 of 12"),
         (LLAMA_CPP, (), (), "ok", ", names of llama.cpp: 9 of 9; llama.cpp does not publish kv_cache_usage_perc,"),
         (DCGM, (), (), "ok", ": DCGM exporter"),

@@ -318,6 +318,13 @@ def test_lines_of_many_engines_to_a_stalled_parent_arrive_whole_or_not_at_all() 
     assert {sum("@" in name for name in each["gauges"]) for each in found} == {4 * 40}
 
 
+def test_the_lock_of_threads_that_write_and_greenlets_that_scrape_is_a_native_one() -> None:
+    """A waiting greenlet may miss the release of a lock of gevent's by another thread: "this operation would block forever"."""
+    program = "from gevent import monkey; monkey.patch_all(); from inferload.servers.scraper import Lines; print(Lines(1)._lock)"
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120, check=False)
+    assert "unlocked _thread.lock" in ended.stdout, ended.stdout + ended.stderr
+
+
 def scrapes_at(*walls: int) -> scrapes_file.ScrapeColumns:
     columns = scrapes_file.ScrapeColumns()
     for wall in walls:

@@ -90,20 +90,26 @@ def test_what_a_late_client_joins_is_not_joined_on_the_way(
         read_ms = max(read_ms, sent[0]) + order.uniform(0.0, delay_ms)
         sent = [at_ms for at_ms in sent if at_ms > read_ms]
         arrivals += 1
-    joined = joined_on_the_way(events / arrivals, delay_ms, gap_ms)
+    joined = joined_on_the_way(events / arrivals, delay_ms, gap_ms, None)
     assert joined is not None
     assert joined <= 1.0 + 1e-9
 
 
 @given(st.floats(3.1, 40.0), st.floats(1.0, 100.0), st.floats(0.0, 1.0))
 def test_what_a_proxy_joins_is_counted_if_the_client_is_on_time(held: float, gap_ms: float, late: float) -> None:
-    joined = joined_on_the_way(held, late * gap_ms, gap_ms)
+    joined = joined_on_the_way(held, late * gap_ms, gap_ms, 1.0)
     assert joined is not None
     assert joined > HELD_EVENTS
 
 
 def test_what_was_joined_is_not_known_without_the_delay_or_the_gap() -> None:
-    assert joined_on_the_way(None, 1.0, 1.0) is None
-    assert joined_on_the_way(9.0, None, 1.0) is None
-    assert joined_on_the_way(9.0, 1.0, None) is None
-    assert joined_on_the_way(9.0, 1.0, 0.0) is None
+    assert joined_on_the_way(None, 1.0, 1.0, None) is None
+    assert joined_on_the_way(9.0, None, 1.0, None) is None
+    assert joined_on_the_way(9.0, 1.0, None, None) is None
+    assert joined_on_the_way(9.0, 1.0, 0.0, None) is None
+
+
+@given(st.integers(1, 40), st.floats(1.0, 40.0))
+def test_parts_of_a_token_are_not_joined_on_the_way(parts: int, tokens_per_event: float) -> None:
+    assert joined_on_the_way(float(parts), 0.0, 10.0, 1 / parts) == pytest.approx(1.0)
+    assert joined_on_the_way(float(parts), 0.0, 10.0, tokens_per_event) == parts
