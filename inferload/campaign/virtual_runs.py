@@ -29,22 +29,16 @@ class Performer:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        """End the process. At the end of its input it ends the run that is at work, which may not write any more."""
         if self._process is None:
             return
-        if kind is not None:
-            self._signal(signal.SIGTERM)
         assert self._process.stdin is not None
         self._process.stdin.close()
-        try:
+        with suppress(subprocess.TimeoutExpired):
             self._process.wait(_END_S)
-        except subprocess.TimeoutExpired:
-            self._signal(signal.SIGKILL)
-            self._process.wait()
-
-    def _signal(self, number: signal.Signals) -> None:
-        assert self._process is not None
-        with suppress(ProcessLookupError):
-            os.killpg(self._process.pid, number)
+        with suppress(ProcessLookupError):  # and what its runs have started
+            os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.wait()
 
     def perform(self, order: Order) -> Iterator[Made | None]:
         """Make the runs of a start, and yield the end of each; None for those that a broken process did not make."""

@@ -79,7 +79,7 @@ def test_a_sweep_that_was_interrupted_has_the_results_of_one_that_was_not(keep: 
     again = Journal(folder)
     assert len(again.runs) == 1
     SweepRunner(planned, folder, loads, again, lambda text: None).perform(starts(planned, list(loads)))
-    assert [entry.folder for entry in again.runs] == [entry.folder for entry in whole.runs]
+    assert [(entry.folder, entry.cause) for entry in again.runs] == [(entry.folder, None) for entry in whole.runs]
     for entry in whole.runs:
         one, other = (summary_of(tmp_path / name / entry.folder) for name in ("whole", "interrupted"))
         assert (one["latency"], one["servers"]) == (other["latency"], other["servers"])
