@@ -11,7 +11,7 @@ parts of its use and memory, and repeat its power.
 """
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
 
 import numpy as np
@@ -19,6 +19,7 @@ import numpy.typing as npt
 from msgspec import Struct
 
 from inferload.figures import metric_names as names
+from inferload.figures.page_kinds import PART
 from inferload.servers.exposition import Labels
 
 Floats = npt.NDArray[np.float64]
@@ -97,9 +98,15 @@ def _device_of(metric: str, labels: Labels) -> frozenset[tuple[str, str]]:
     return frozenset(device | instance if device else labels)
 
 
+def without_names(series: Iterable[Labels]) -> tuple[Labels, ...]:
+    """Return the series of a metric as under one name: a page may have several, whose series add up."""
+    return tuple(dict.fromkeys(tuple(label for label in labels if label[0] != PART) for labels in series))
+
+
 def engines(metric: str, series: Sequence[Labels]) -> tuple[dict[str, str], ...]:
     """Return labels that select the engine of each part of a gauge: its engine's, and others if parts have the same of these."""
-    of_parts = [dict(series[part[0]]) for whole in wholes(metric, tuple(series)) for part in whole.parts]
+    every = without_names(series)
+    of_parts = [dict(every[part[0]]) for whole in wholes(metric, every) for part in whole.parts]
     named = [
         next(((name, labels[name]) for name in ENGINE_LABELS if not is_total(labels.get(name, ""))), None)
         for labels in of_parts

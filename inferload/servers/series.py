@@ -11,7 +11,7 @@ from msgspec import Struct
 from inferload.base.arrow import pa
 from inferload.base.clock import NS_PER_S
 from inferload.figures import metric_names as names
-from inferload.figures.page_kinds import PART, Meaning, PageKind
+from inferload.figures.page_kinds import Meaning, PageKind
 from inferload.figures.page_names import names_on_pages, page_meanings
 from inferload.figures.server_formulas import Floats, Reading
 from inferload.servers import parts, replicas
@@ -162,8 +162,8 @@ class ServerSeries:
         return parts.Growth(int(present[0]) if len(present) else None, growth(values, restarted))
 
     def _parts(self, metric: str) -> int:
-        every = {tuple(label for label in series.key if label[0] != PART) for series in self.series(metric)}
-        return sum(len(whole.parts) for whole in parts.wholes(metric, tuple(sorted(every))))
+        every = parts.without_names(series.key for series in self.series(metric))
+        return sum(len(whole.parts) for whole in parts.wholes(metric, every))
 
     def grown(self, metric: str, /, **labels: str) -> Floats | None:
         """Return the growth of a counter since the first scrape, over all parts, with restarts of each series bridged.
@@ -309,13 +309,13 @@ def _between(values: Floats, at_ns: Instants, counter: bool) -> Floats:
 
 
 def _server(store: ScrapeStore, target: str, recent: _Series) -> ServerSeries:
-    on_page, instants = store.metrics(target), store.instants(target)
+    page, instants = store.kind(target), store.instants(target)
     named: dict[str, list[tuple[str, Meaning]]] = {}
-    for name, meanings in page_meanings(on_page).items():
+    for name, meanings in page_meanings(store.metrics(target), page).items():
         for meaning in meanings:
             named.setdefault(meaning.metric, []).append((name, meaning))
     metrics = _StoredMetrics(store, target, named, recent)
-    page, restarted = store.kind(target), _restarts(len(instants), metrics)
+    restarted = _restarts(len(instants), metrics)
     count = _replicas(instants, metrics, restarted)
     unknown = store.unknown(target) or None
     if count > 1:

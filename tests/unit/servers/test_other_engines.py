@@ -209,6 +209,19 @@ vllm:num_incoming_requests_total{model="m"} c
 """,
         "production-stack router.requests=10 router.in_flight.max=2 requests_running.max= requests_waiting.max= engines=",
     ),
+    "an idle router with names of its engines": (
+        """router_cpu_usage_percent 3
+vllm:num_requests_running{server="http://a"} 2
+""",
+        "production-stack router.in_flight.max=2 requests_running.max= engines=",
+    ),
+    "LMDeploy, whose requests wait in two places": (
+        """lmdeploy:num_requests_running{engine="0"} 3
+lmdeploy:num_requests_waiting{engine="0"} 4
+lmdeploy:num_api_requests_waiting{engine="0"} 5
+""",
+        "lmdeploy requests_waiting.max=9 engines.0.requests_running.max=3 engines.0.requests_waiting.max=9 engines.1=",
+    ),
     "sglang-router 0.1": (
         """sgl_router_requests_total{route="/v1/chat/completions"} c
 sgl_router_processed_requests_total{worker="http://a"} c
@@ -257,7 +270,9 @@ def test_a_page_of_another_form_gives_its_figures(text: str, expected: str) -> N
     page, *figures = expected.split()
     assert entry["page"] == page
     for key, value in (each.split("=") for each in figures):
-        found = functools.reduce(lambda of, name: of and of[name], key.split(".", 2), entry)
+        found: Any = entry
+        for name in key.split(".", 2 if key.startswith("router") else -1):
+            found = dict(enumerate(found)).get(int(name)) if isinstance(found, list) else found and found[name]
         assert (found or None) == (float(value) if value else None), key
 
 
