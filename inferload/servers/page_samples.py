@@ -17,6 +17,7 @@ from inferload.figures import metric_names as names
 from inferload.figures.page_names import kind_of
 from inferload.figures.server_figures import KEPT_PREFIXES
 from inferload.servers.exposition import REMEMBERED, Labels, PromParser, Sample, age_s
+from inferload.servers.parts import COUNTERS
 
 MOST_UNKNOWN = 2_000
 UNKNOWN_NS = 10 * NS_PER_S
@@ -24,11 +25,12 @@ _TOGETHER_NS = NS_PER_S // 4
 
 
 class Page(Struct, frozen=True):
-    """Samples of a page at `at_ns`. `stored`: those to store, with facts on the page."""
+    """Samples of a page at `at_ns`. `stored`: those to store, with facts on the page. `mixed`: counters are of several times."""
 
     samples: list[Sample]
     stored: Sequence[Sample]
     at_ns: int
+    mixed: bool = False
 
 
 class PageSamples:
@@ -56,7 +58,9 @@ class PageSamples:
         if parser.timed:
             facts.append(Sample(names.SAMPLE_AGE, (), age_s(dated, wall_ns) or 0.0))
         stored = [*stored, *(fact._replace(at_ns=at_ns) for fact in facts)] if facts else stored
-        return Page(dated, stored, at_ns)
+        return Page(
+            dated, stored, at_ns, mixed=len({each.at_ns for each in dated if each.metric.endswith(COUNTERS)}) > 1
+        )
 
     def _of_no_kind(self, samples: list[Sample]) -> list[Sample]:
         """Return the samples of a page of no known kind that are stored."""

@@ -24,6 +24,7 @@ _PER_ENGINE = (
     names.GENERATION_TOKENS
 )  # fmt: skip
 
+_ENDED = 2.5  # longest times between two samples of a series, after which it is over
 
 _Series = Recent[tuple[str, str], tuple["MetricSeries", ...]]  # by target and metric
 _OnPage = Sequence[tuple[str, Meaning]]  # a page's names of a metric
@@ -259,6 +260,19 @@ class _StoredMetrics(Mapping[str, tuple[MetricSeries, ...]]):
         return len(self._on_page)
 
     @cached_property
+    def instants(self) -> Instants:
+        """Times of the scrapes. If samples have their own, those to which all token counters reach that have not ended."""
+        every = self._store.instants(self._target)
+        reached: list[np.int64] = []
+        for metric in (names.PROMPT_TOKENS, names.GENERATION_TOKENS) if names.SAMPLE_AGE in self._on_page else ():
+            for name, _meaning in self._on_page.get(metric, ()):
+                for _labels, (values, _unusable) in self._store.grids(self._target, name):
+                    at_ns = every[~np.isnan(values)]
+                    if len(at_ns) > 1 and every[-1] - at_ns[-1] <= _ENDED * np.diff(at_ns).max():
+                        reached.append(at_ns[-1])
+        return every if not reached else every[: int(np.searchsorted(every, min(reached), side="right"))]
+
+    @cached_property
     def _of_scrapes(self) -> tuple[bool, Bools]:
         """Return whether samples have times of their own, and the mask of scrapes with lines that could not be read."""
         instants = self._store.instants(self._target)
@@ -282,7 +296,8 @@ class _StoredMetrics(Mapping[str, tuple[MetricSeries, ...]]):
             values[unusable if unusable is not None else []] = np.nan
         elif unread.any() and (lost := unread & np.isnan(values) & _inside(values)).any():
             unusable = lost if unusable is None else unusable | lost
-        return values, unusable
+        scrapes = len(self.instants)
+        return values[:scrapes], None if unusable is None else unusable[:scrapes]
 
 
 def _inside(values: Floats) -> Bools:
@@ -309,12 +324,13 @@ def _between(values: Floats, at_ns: Instants, counter: bool) -> Floats:
 
 
 def _server(store: ScrapeStore, target: str, recent: _Series) -> ServerSeries:
-    page, instants = store.kind(target), store.instants(target)
+    page = store.kind(target)
     named: dict[str, list[tuple[str, Meaning]]] = {}
     for name, meanings in page_meanings(store.metrics(target), page).items():
         for meaning in meanings:
             named.setdefault(meaning.metric, []).append((name, meaning))
     metrics = _StoredMetrics(store, target, named, recent)
+    instants = metrics.instants
     restarted = _restarts(len(instants), metrics)
     count = _replicas(instants, metrics, restarted)
     unknown = store.unknown(target) or None

@@ -1,7 +1,6 @@
 """Metrics pages of engines other than vLLM and of front ends, read like vLLM's. Their sources: tests/data/pages/README.md."""
 
 import contextlib
-import functools
 import socket
 from typing import Any
 
@@ -246,14 +245,14 @@ llm_d_epp_request_running{model_name="m",target_model_name="m"} 4
 """,
         "llm-d router.requests=10 router.in_flight.max=4",
     ),
-    "AMD, a device in two partitions": (
-        """amd_gpu_package_power{gpu_id="0",gpu_partition_id="0",serial_number="s"} 700
-amd_gpu_power_usage{gpu_id="0",gpu_partition_id="0",serial_number="s"} 690
-amd_gpu_gfx_activity{gpu_id="0",gpu_partition_id="0",serial_number="s"} 50
-amd_gpu_used_vram{gpu_id="0",gpu_partition_id="0",serial_number="s"} 1000
-amd_gpu_used_vram{gpu_id="1",gpu_partition_id="1",serial_number="s"} 1000
-amd_gpu_clock{gpu_id="0",gpu_partition_id="0",serial_number="s",clock_index="2",clock_type="system"} 2100
-amd_gpu_clock{gpu_id="0",gpu_partition_id="0",serial_number="s",clock_index="8",clock_type="memory"} 900
+    "AMD, two chips with one serial number": (
+        """amd_gpu_package_power{gpu_id="0",serial_number="s"} 700
+amd_gpu_power_usage{gpu_id="0",serial_number="s"} 690
+amd_gpu_gfx_activity{gpu_id="0",serial_number="s"} 50
+amd_gpu_used_vram{gpu_id="0",serial_number="s"} 1000
+amd_gpu_used_vram{gpu_id="1",serial_number="s"} 1000
+amd_gpu_clock{gpu_id="0",serial_number="s",clock_index="2",clock_type="system"} 2100
+amd_gpu_clock{gpu_id="0",serial_number="s",clock_index="8",clock_type="memory"} 900
 """,
         "amd gpu.power_w.max=700 gpu.use.max=0.5 gpu.memory_mib.max=2000 gpu.sm_clock_mhz.max=2100 engines=",
     ),
