@@ -277,6 +277,26 @@ def test_text_held_for_a_stop_string_shifts_no_time_without_a_mark(
     assert tpot_error(answer) < 1e-9
 
 
+@pytest.mark.parametrize(
+    ("stop", "running", "mark"), [("z" * 9, True, False), ("z" * 9, False, False), ("z" * 61, False, True)]
+)
+def test_several_tokens_of_an_event_are_not_taken_for_held_ones(stop: str, running: bool, mark: bool) -> None:
+    tokens, each = TEXTS["README.md"][:400], 4
+    ends = list(accumulate(map(len, tokens)))[each - 1 :: each]
+    shown = [0, *(max(0, end - len(stop) + 1) for end in ends[:-1]), ends[-1]]
+    answer = DIALECTS["chat"].answer()
+    for at, (before, now) in enumerate(pairwise(shown), 1):
+        event = text_event("chat", "".join(tokens)[before:now])
+        event["usage"] = {"prompt_tokens": 5, "completion_tokens": each * at} if running else None
+        answer.event(json.dumps(event).encode(), each * at * STEP_NS)
+    for last in end_events("chat", len(tokens), "length"):
+        answer.event(json.dumps(last).encode(), 10**9)
+    answer.asked(json.dumps({"stop": stop}).encode())
+    answer.settle([0, 0])
+    assert set(answer.remarks) == ({Remark.STOP_STRING} if mark else set())
+    assert answer.hidden_tokens == (None if mark else 0)
+
+
 def test_an_answer_of_two_equal_tokens_behind_reasoning_repeats_nothing() -> None:
     events = [(text_event("chat", text, thought=True), at) for at, text in enumerate(["So", " it", " is"])]
     answer = read("chat", [*events, (text_event("chat", "5"), 3), (text_event("chat", "5"), 4)], end_events("chat", 5))
