@@ -37,7 +37,7 @@ COUNTERS = ("_total", "_count", "_sum", "_bucket")
 
 # Labels of a device in lower case, of NVIDIA's and AMD's exporters and such as Prometheus adds. The first one that is there counts.
 _DEVICE = ("uuid", "gpu_uuid", "device_uuid")
-_BOARD = ("serial_number",)  # of one device or several
+_BOARD = "serial_number"  # of one device or several
 _HOST = ("hostname", "host", "node", "nodename", "kubernetes_node", "instance")
 _NUMBER = ("gpu", "gpu_id", "gpu_index", "index", "minor_number", "device", "card", "pci_bus_id")
 _INSTANCE = ("gpu_i_id", "gpu_instance_id", "gpu_partition_id", "partition_id")  # of its number in the device
@@ -96,10 +96,9 @@ def _device_of(metric: str, labels: Labels) -> frozenset[tuple[str, str]]:
 
     number, device = first(*_NUMBER), first(*_DEVICE)
     instance = {known[name] for name in _INSTANCE if name in known} | (set() if device else number)
-    device = device or first(*_BOARD) or (first(*_HOST) | number if number else set())
-    if metric == names.GPU_POWER:  # of the whole board
-        instance = set()
-    return frozenset(device | instance if device else labels)
+    device = device or first(_BOARD) or (first(*_HOST) | number if number else set())
+    of_board = device if metric == names.GPU_POWER else device | instance
+    return frozenset(of_board if device else labels)
 
 
 def without_names(series: Iterable[Labels]) -> tuple[Labels, ...]:

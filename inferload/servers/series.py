@@ -83,11 +83,8 @@ class ServerSeries:
         NaN if a scrape has no series, or an unusable value.
         """
         every = self.series(metric, **labels)
-        if not every:
-            return None
-        return _usable(
-            parts.summed(metric, [series.key for series in every], [series.values for series in every]), every
-        )
+        keys, values = [series.key for series in every], [series.values for series in every]
+        return _usable(parts.summed(metric, keys, values), every) if every else None
 
     def highest(self, metric: str, /, **labels: str) -> Floats | None:
         """Return the maximum over all series, per scrape, NaN as in `summed`; None without a series."""
@@ -123,9 +120,7 @@ class ServerSeries:
     def lag_s(self) -> float:
         """Median time between samples with times of their own, or their median age if longer, 60 s at most; 0 without these."""
         ages_s = self.of_scrapes(names.SAMPLE_AGE)
-        return (
-            min(60.0, max(self.interval_s, float(np.median(ages_s)))) if len(ages_s) and len(self.wall_ns) > 1 else 0.0
-        )
+        return min(60.0, max(self.interval_s, float(np.median(ages_s)))) if len(ages_s) > 1 else 0.0
 
     def of_scrapes(self, metric: str) -> Floats:
         """Return what the scraper noted at scrapes; empty without any."""
@@ -270,7 +265,7 @@ class _StoredMetrics(Mapping[str, tuple[MetricSeries, ...]]):
                     at_ns = every[~np.isnan(values)]
                     if len(at_ns) > 1 and every[-1] - at_ns[-1] <= _ENDED * np.diff(at_ns).max():
                         reached.append(at_ns[-1])
-        return every if not reached else every[: int(np.searchsorted(every, min(reached), side="right"))]
+        return every[: int(np.searchsorted(every, min(reached, default=every[-1]), side="right"))]
 
     @cached_property
     def _of_scrapes(self) -> tuple[bool, Bools]:
