@@ -1,8 +1,8 @@
 """What is kept of the pages of one target: samples, each with the time that it is of. No I/O.
 
 A sample that carries its own time, as on the page of a collector, is of that time; a time in the future is that of the scrape. It
-is stored once. Times of a page within 0.25 s are one. The samples of the first page are all of its oldest time, so that each
-counter has a first value at the first instant.
+is stored once. Times of a page within 0.25 s are one. The samples of the first page are all of the oldest time of a counter, so
+that each counter has a first value at the first instant.
 
 A page of no known kind is stored as it is, once in 10 s, and 2,000 of its series at most.
 """
@@ -81,7 +81,8 @@ class PageSamples:
             dates[at_ns] = min(newest_ns, wall_ns)
         first, self._times = self._times is None, self._times or {}
         if first:
-            dates = dict.fromkeys(dates, min(dates.values()))
+            counted = (dates[each.at_ns] for each in samples if each.metric.endswith(COUNTERS))
+            dates = dict.fromkeys(dates, min(counted, default=min(dates.values())))
         if len(self._times) > REMEMBERED:
             self._times.clear()
         dated, stored = [], []

@@ -143,6 +143,8 @@ def test_a_page_of_prometheus_has_the_servers_figures() -> None:
     assert (page.at_ns, live[names.PROMPT_TOKENS], live[names.TTFT + "_count"], live["engines"]) == (at_ns, 1300, 4, 1)
     assert [sample.value for sample in page.stored if sample.metric == names.SAMPLE_AGE] == [20]
     assert page_names.with_colon("vllm_router_requests_total") == "vllm_router_requests_total"
+    still = f"{names.PROCESS_START} 1 {NOW * 1000}\n{COUNTER} 7 {(NOW + 90) * 1000}\n"  # a series that rarely changes
+    assert PageSamples().read(still, (NOW + 91) * S).at_ns == (NOW + 90) * S
 
 
 def test_a_page_of_no_known_kind_is_stored_within_limits() -> None:
