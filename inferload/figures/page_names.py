@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from inferload.figures import metric_names
 from inferload.figures.metric_names import split_suffix
-from inferload.figures.page_kinds import KINDS, VLLM, Labels, Meaning, PageKind
+from inferload.figures.page_kinds import KIND_OF, KINDS, VLLM, Labels, Meaning, PageKind
 
 # Meanings of the names of all kinds. The order decides if a page has several names for one metric.
 _MEANINGS = {name: kind.meanings(name) for kind in KINDS for name in kind.meaning if name.startswith(kind.prefixes)}
@@ -56,16 +56,19 @@ def meanings_of(metric: str, page: PageKind | None = None) -> tuple[Meaning, ...
     return tuple(replace(meaning, metric=meaning.metric + suffix) for meaning in found)
 
 
-def page_meanings(metrics: Iterable[str]) -> Mapping[str, tuple[Meaning, ...]]:
-    """Return what each metric of a page is; without meanings that an earlier name of the same kind of page, or in front, has."""
-    return _page_meanings(frozenset(metrics))
+def page_meanings(metrics: Iterable[str], of: PageKind | None = None) -> Mapping[str, tuple[Meaning, ...]]:
+    """Return what each metric of a page is; without meanings that an earlier name of the same kind of page, or in front, has.
+
+    `of`: kind of the page, if these are not all of its metrics.
+    """
+    return _page_meanings(frozenset(metrics), of and of.key)
 
 
 @lru_cache(maxsize=256)  # pages, each scraped again and again
-def _page_meanings(page: frozenset[str]) -> Mapping[str, tuple[Meaning, ...]]:
+def _page_meanings(page: frozenset[str], key: str | None) -> Mapping[str, tuple[Meaning, ...]]:
     meanings: dict[str, tuple[Meaning, ...]] = {}
     taken: dict[tuple[str, Labels], PageKind] = {}
-    kind = kind_of(page)
+    kind = kind_of(page) if key is None else KIND_OF[key]
     for metric in sorted(page, key=lambda metric: (_rank(metric), metric)):
         found = [
             meaning

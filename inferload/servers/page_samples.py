@@ -1,8 +1,8 @@
 """What is kept of the pages of one target: samples, each with the time that it is of. No I/O.
 
 A sample that carries its own time, as on the page of a collector, is of that time; a time in the future is that of the scrape. It
-is stored once. Times of a page within 0.25 s are one. The samples of the first page are all of its oldest time, so that each
-counter has a first value at the first instant.
+is stored once. Times of a page within 0.25 s are one. The samples of the first page are all of the oldest time of a counter, so
+that each counter has a first value at the first instant.
 
 A page of no known kind is stored as it is, once in 10 s, and 2,000 of its series at most.
 """
@@ -17,6 +17,7 @@ from inferload.figures import metric_names as names
 from inferload.figures.page_names import kind_of
 from inferload.figures.server_figures import KEPT_PREFIXES
 from inferload.servers.exposition import REMEMBERED, Labels, PromParser, Sample, age_s
+from inferload.servers.parts import COUNTERS
 
 MOST_UNKNOWN = 2_000
 UNKNOWN_NS = 10 * NS_PER_S
@@ -24,11 +25,12 @@ _TOGETHER_NS = NS_PER_S // 4
 
 
 class Page(Struct, frozen=True):
-    """Samples of a page at `at_ns`. `stored`: those to store, with facts on the page."""
+    """Samples of a page at `at_ns`. `stored`: those to store, with facts on the page. `mixed`: counters are of several times."""
 
     samples: list[Sample]
     stored: Sequence[Sample]
     at_ns: int
+    mixed: bool = False
 
 
 class PageSamples:
@@ -56,7 +58,9 @@ class PageSamples:
         if parser.timed:
             facts.append(Sample(names.SAMPLE_AGE, (), age_s(dated, wall_ns) or 0.0))
         stored = [*stored, *(fact._replace(at_ns=at_ns) for fact in facts)] if facts else stored
-        return Page(dated, stored, at_ns)
+        return Page(
+            dated, stored, at_ns, mixed=len({each.at_ns for each in dated if each.metric.endswith(COUNTERS)}) > 1
+        )
 
     def _of_no_kind(self, samples: list[Sample]) -> list[Sample]:
         """Return the samples of a page of no known kind that are stored."""
@@ -77,7 +81,8 @@ class PageSamples:
             dates[at_ns] = min(newest_ns, wall_ns)
         first, self._times = self._times is None, self._times or {}
         if first:
-            dates = dict.fromkeys(dates, min(dates.values()))
+            counted = (dates[each.at_ns] for each in samples if each.metric.endswith(COUNTERS))
+            dates = dict.fromkeys(dates, min(counted, default=min(dates.values())))
         if len(self._times) > REMEMBERED:
             self._times.clear()
         dated, stored = [], []

@@ -6,12 +6,12 @@ Data-parallel ranks, engines, models and all other labels are parts, which add u
 may lack what the other has, such as a part that did not begin yet.
 
 API processes of one engine each repeat its gauges, and each count their own requests. A device is what its own labels say, by
-UUID or by host and number: an exporter repeats it for each pod and container that shares it. Its instances (MIG, partitions) are
-parts of its use and memory, and repeat its power.
+UUID, by the serial number of its board, or by host and number: an exporter repeats it for each pod and container that shares it.
+Its instances (MIG, partitions) and the chips of a board are parts of its use and memory, and repeat its power.
 """
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
 
 import numpy as np
@@ -19,6 +19,7 @@ import numpy.typing as npt
 from msgspec import Struct
 
 from inferload.figures import metric_names as names
+from inferload.figures.page_kinds import PART
 from inferload.servers.exposition import Labels
 
 Floats = npt.NDArray[np.float64]
@@ -35,10 +36,12 @@ _NUMBERED = ("engine", "engine_id")  # engines by their number in one server
 COUNTERS = ("_total", "_count", "_sum", "_bucket")
 
 # Labels of a device in lower case, of NVIDIA's and AMD's exporters and such as Prometheus adds. The first one that is there counts.
-_DEVICE = ("uuid", "gpu_uuid", "device_uuid", "serial_number")
+_DEVICE = ("uuid", "gpu_uuid", "device_uuid")
+_BOARD = "serial_number"  # of one device or several
 _HOST = ("hostname", "host", "node", "nodename", "kubernetes_node", "instance")
 _NUMBER = ("gpu", "gpu_id", "gpu_index", "index", "minor_number", "device", "card", "pci_bus_id")
 _INSTANCE = ("gpu_i_id", "gpu_instance_id", "gpu_partition_id", "partition_id")  # of its number in the device
+_UNSET = ("", "n/a", "none", "unknown")
 
 _TOTAL = ("", "all", "total")
 
@@ -86,20 +89,27 @@ def _part_of(metric: str, labels: Labels) -> frozenset[tuple[str, str]]:
 
 def _device_of(metric: str, labels: Labels) -> frozenset[tuple[str, str]]:
     """Return the labels that distinguish devices; all, if none of them names one."""
-    known = {name.lower(): (name, value) for name, value in labels if value}
+    known = {name.lower(): (name, value) for name, value in labels if value.lower() not in _UNSET}
 
     def first(*among: str) -> set[tuple[str, str]]:
         return {known[name] for name in [name for name in among if name in known][:1]}
 
-    number = first(*_NUMBER)
-    device = first(*_DEVICE) or (first(*_HOST) | number if number else set())
-    instance = set() if metric == names.GPU_POWER else {known[name] for name in _INSTANCE if name in known}
-    return frozenset(device | instance if device else labels)
+    number, device = first(*_NUMBER), first(*_DEVICE)
+    instance = {known[name] for name in _INSTANCE if name in known} | (set() if device else number)
+    device = device or first(_BOARD) or (first(*_HOST) | number if number else set())
+    of_board = device if metric == names.GPU_POWER else device | instance
+    return frozenset(of_board if device else labels)
+
+
+def without_names(series: Iterable[Labels]) -> tuple[Labels, ...]:
+    """Return the series of a metric as under one name: a page may have several, whose series add up."""
+    return tuple(dict.fromkeys(tuple(label for label in labels if label[0] != PART) for labels in series))
 
 
 def engines(metric: str, series: Sequence[Labels]) -> tuple[dict[str, str], ...]:
     """Return labels that select the engine of each part of a gauge: its engine's, and others if parts have the same of these."""
-    of_parts = [dict(series[part[0]]) for whole in wholes(metric, tuple(series)) for part in whole.parts]
+    every = without_names(series)
+    of_parts = [dict(every[part[0]]) for whole in wholes(metric, every) for part in whole.parts]
     named = [
         next(((name, labels[name]) for name in ENGINE_LABELS if not is_total(labels.get(name, ""))), None)
         for labels in of_parts

@@ -144,6 +144,8 @@ _CACHE_SIZES = ("kv_cache_size_tokens", "kv_cache_max_concurrency", "block_size"
 def line_of(scrape: Scrape) -> str:
     """Return the line for the parent process; values that JSON cannot represent (NaN) are omitted."""
     every = {} if scrape.replicas > 1 else readings(scrape.samples)
+    if scrape.page is not None and scrape.page.mixed:  # counts of different times have no common increase
+        every = {name: value for name, value in every.items() if not name.partition("{")[0].endswith(parts.COUNTERS)}
     document: dict[str, object] = {
         "wall_ns": scrape.wall_ns,
         "at_ns": scrape.at_ns,

@@ -11,7 +11,7 @@ from msgspec import Struct
 from inferload.base.arrow import pa
 from inferload.base.clock import NS_PER_S
 from inferload.figures import metric_names as names
-from inferload.figures.page_kinds import PART, Meaning, PageKind
+from inferload.figures.page_kinds import Meaning, PageKind
 from inferload.figures.page_names import names_on_pages, page_meanings
 from inferload.figures.server_formulas import Floats, Reading
 from inferload.servers import parts, replicas
@@ -24,6 +24,7 @@ _PER_ENGINE = (
     names.GENERATION_TOKENS
 )  # fmt: skip
 
+_ENDED = 2.5  # longest times between two samples of a series, after which it is over
 
 _Series = Recent[tuple[str, str], tuple["MetricSeries", ...]]  # by target and metric
 _OnPage = Sequence[tuple[str, Meaning]]  # a page's names of a metric
@@ -82,11 +83,8 @@ class ServerSeries:
         NaN if a scrape has no series, or an unusable value.
         """
         every = self.series(metric, **labels)
-        if not every:
-            return None
-        return _usable(
-            parts.summed(metric, [series.key for series in every], [series.values for series in every]), every
-        )
+        keys, values = [series.key for series in every], [series.values for series in every]
+        return _usable(parts.summed(metric, keys, values), every) if every else None
 
     def highest(self, metric: str, /, **labels: str) -> Floats | None:
         """Return the maximum over all series, per scrape, NaN as in `summed`; None without a series."""
@@ -122,9 +120,7 @@ class ServerSeries:
     def lag_s(self) -> float:
         """Median time between samples with times of their own, or their median age if longer, 60 s at most; 0 without these."""
         ages_s = self.of_scrapes(names.SAMPLE_AGE)
-        return (
-            min(60.0, max(self.interval_s, float(np.median(ages_s)))) if len(ages_s) and len(self.wall_ns) > 1 else 0.0
-        )
+        return min(60.0, max(self.interval_s, float(np.median(ages_s)))) if len(ages_s) > 1 else 0.0
 
     def of_scrapes(self, metric: str) -> Floats:
         """Return what the scraper noted at scrapes; empty without any."""
@@ -162,8 +158,8 @@ class ServerSeries:
         return parts.Growth(int(present[0]) if len(present) else None, growth(values, restarted))
 
     def _parts(self, metric: str) -> int:
-        every = {tuple(label for label in series.key if label[0] != PART) for series in self.series(metric)}
-        return sum(len(whole.parts) for whole in parts.wholes(metric, tuple(sorted(every))))
+        every = parts.without_names(series.key for series in self.series(metric))
+        return sum(len(whole.parts) for whole in parts.wholes(metric, every))
 
     def grown(self, metric: str, /, **labels: str) -> Floats | None:
         """Return the growth of a counter since the first scrape, over all parts, with restarts of each series bridged.
@@ -259,6 +255,19 @@ class _StoredMetrics(Mapping[str, tuple[MetricSeries, ...]]):
         return len(self._on_page)
 
     @cached_property
+    def instants(self) -> Instants:
+        """Times of the scrapes. If samples have their own, those to which all token counters reach that have not ended."""
+        every = self._store.instants(self._target)
+        reached: list[np.int64] = []
+        for metric in (names.PROMPT_TOKENS, names.GENERATION_TOKENS) if names.SAMPLE_AGE in self._on_page else ():
+            for name, _meaning in self._on_page.get(metric, ()):
+                for _labels, (values, _unusable) in self._store.grids(self._target, name):
+                    at_ns = every[~np.isnan(values)]
+                    if len(at_ns) > 1 and every[-1] - at_ns[-1] <= _ENDED * np.diff(at_ns).max():
+                        reached.append(at_ns[-1])
+        return every[: int(np.searchsorted(every, min(reached, default=every[-1]), side="right"))]
+
+    @cached_property
     def _of_scrapes(self) -> tuple[bool, Bools]:
         """Return whether samples have times of their own, and the mask of scrapes with lines that could not be read."""
         instants = self._store.instants(self._target)
@@ -282,7 +291,8 @@ class _StoredMetrics(Mapping[str, tuple[MetricSeries, ...]]):
             values[unusable if unusable is not None else []] = np.nan
         elif unread.any() and (lost := unread & np.isnan(values) & _inside(values)).any():
             unusable = lost if unusable is None else unusable | lost
-        return values, unusable
+        scrapes = len(self.instants)
+        return values[:scrapes], None if unusable is None else unusable[:scrapes]
 
 
 def _inside(values: Floats) -> Bools:
@@ -309,13 +319,14 @@ def _between(values: Floats, at_ns: Instants, counter: bool) -> Floats:
 
 
 def _server(store: ScrapeStore, target: str, recent: _Series) -> ServerSeries:
-    on_page, instants = store.metrics(target), store.instants(target)
+    page = store.kind(target)
     named: dict[str, list[tuple[str, Meaning]]] = {}
-    for name, meanings in page_meanings(on_page).items():
+    for name, meanings in page_meanings(store.metrics(target), page).items():
         for meaning in meanings:
             named.setdefault(meaning.metric, []).append((name, meaning))
     metrics = _StoredMetrics(store, target, named, recent)
-    page, restarted = store.kind(target), _restarts(len(instants), metrics)
+    instants = metrics.instants
+    restarted = _restarts(len(instants), metrics)
     count = _replicas(instants, metrics, restarted)
     unknown = store.unknown(target) or None
     if count > 1:

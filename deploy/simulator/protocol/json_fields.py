@@ -93,7 +93,7 @@ def number(document: Mapping[str, Any], key: str) -> float | None:
         value = float(value) if isinstance(value, str) else value
     except ValueError:
         raise invalid(key, "needs a number") from None
-    if value is not None and not (isinstance(value, int | float) and math.isfinite(value)):
+    if value is not None and not (isinstance(value, int) or (isinstance(value, float) and math.isfinite(value))):
         raise invalid(key, "needs a finite number")
     return value
 

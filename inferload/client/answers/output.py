@@ -73,11 +73,11 @@ def _count_streamed(answer: Answer, tokens: int, begins: list[int]) -> None:
     """Set the number of hidden tokens, and those of each event: as the texts and the server itself tell."""
     visible = _visible(answer, tokens)
     by_event, pieces = answer.tokens_by_event, "".join(answer.pieces)
-    if answer.held:
-        _count_held(answer, by_event, visible)
-        return
     if by_event is None and visible > len(answer.event_ns):
         visible = _with_blanks(answer, visible)
+    if answer.held:
+        _count_held(answer, by_event, visible, pieces, begins)
+        return
     events, lengths = len(answer.event_ns), answer.lengths
     if by_event:  # no figure has tokens of the first event
         later = streamed_tokens(pieces[lengths[0] :], lengths[1:], tokens - by_event[0], begins, counted=True)
@@ -100,19 +100,31 @@ def _count_streamed(answer: Answer, tokens: int, begins: list[int]) -> None:
         answer.remark(found.remark, f"{tokens} output tokens, {events} events with output")
 
 
-def _count_held(answer: Answer, by_event: array[int] | None, visible: int) -> None:
-    """Set the number of hidden tokens of an answer whose texts are later than their tokens, and tell nothing of them.
+def _count_held(answer: Answer, by_event: array[int] | None, visible: int, text: str, begins: list[int]) -> None:
+    """Set the number of hidden tokens of an answer whose texts are later than their tokens by the characters held.
 
     vLLM sends an event without a text for each held token, but not behind a parser, nor with its Rust front end.
     """
-    if by_event is None and visible > len(answer.event_ns):
-        visible = _with_blanks(answer, visible)
-    ends = int(answer.finish_reason == "stop" and visible == answer.output_tokens)  # a token without a text
-    first = by_event[0] if by_event else 1 + max(0, visible - len(answer.event_ns) - ends)
+    tokens = visible - int(answer.finish_reason == "stop" and visible == answer.output_tokens)  # one without a text
+    first = by_event[0] if by_event else 1 + max(0, tokens - len(answer.event_ns))
+    usual = max(by_event[1:], default=1) if by_event else 1  # tokens of an event
+    most = round(
+        answer.held * len(text.encode("utf-8", "surrogatepass")) / max(1, len(text))
+    )  # a token has a byte or more
     answer.hidden_tokens = 0
-    if first > 1:
+    if by_event is None and first > usual + most and most <= TOLERANCE * visible:  # other tokens than the held ones
+        ends = array(answer.lengths.typecode, answer.lengths)
+        ends[0], ends[-1] = ends[0] + answer.held, max(0, ends[-1] - answer.held)  # where tokens end, if it holds texts
+        found = streamed_tokens(text, ends, tokens, [*begins])
+        if found.remark is Remark.LOW_USAGE:  # the server does not hold them
+            found = streamed_tokens(text, answer.lengths, tokens, begins)
+        answer.hidden_tokens = None if found.tokens is None else tokens - found.tokens
+        if found.remark is not None:
+            answer.remark(found.remark, f"{visible} output tokens, {len(answer.event_ns)} events with output")
+    elif first > usual:
         answer.hidden_tokens = 0 if by_event else None
-        answer.remark(Remark.STOP_STRING, f"{first} tokens up to the first text, {answer.held} characters held")
+        upto = f"{min(first, usual + most)} tokens up to the first text"
+        answer.remark(Remark.STOP_STRING, f"{upto}, {answer.held} characters held")
 
 
 def held_for_stops(body: bytes) -> int:

@@ -241,6 +241,26 @@ def test_events_without_text_are_tokens_if_the_count_says_so(texts: list[str], r
     assert (answer.failure, answer.hidden_tokens, answer.remarks) == (None, len(texts) + 1 - count, {})
 
 
+def held_back(
+    tokens: list[str], stops: list[int], *, each: int, blanks: bool, running: bool, key: str = "stop"
+) -> Answer:
+    """Return the answer to a request with stop strings of these lengths, with events of `each` tokens."""
+    answer, whole, ends = DIALECTS["chat"].answer(), "".join(tokens), [*accumulate(map(len, tokens))][each - 1 :: each]
+    shown = [0, *(max(0, end - max(stops) + 1) for end in ends[:-1]), len(whole)]
+    for at, (before, now) in enumerate(pairwise(shown), 1):
+        event = text_event("chat", whole[before:now])
+        if running:
+            event["usage"] = {"prompt_tokens": 5, "completion_tokens": each * at}
+        if blanks or now > before:
+            answer.event(json.dumps(event).encode(), each * at * STEP_NS)
+    for last in end_events("chat", len(tokens), "length"):
+        answer.event(json.dumps(last).encode(), 10**9)
+    lengths = ["z" * length for length in stops]
+    answer.asked(json.dumps({"prompt": '"stop": ["', key: lengths if len(stops) > 1 else lengths[0]}).encode())
+    answer.settle([0, 0])
+    return answer
+
+
 @given(
     span=st.tuples(st.integers(0, 200), st.integers(2, 120)),
     stops=st.lists(st.integers(1, 90), min_size=1, max_size=3),
@@ -254,27 +274,22 @@ def test_text_held_for_a_stop_string_shifts_no_time_without_a_mark(
     span: tuple[int, int], stops: list[int], blanks: bool, running: bool, key: str
 ) -> None:
     """vLLM holds the length of the longest one minus 1 characters; events without a text may be sent or not."""
-    (start, total), texts = span, TEXTS["README.md"]
-    tokens = texts[start : start + total]
-    whole, ends = "".join(tokens), list(accumulate(map(len, tokens)))
-    shown = [max(0, end - max(stops) + 1) for end in ends[:-1]] + [len(whole)]
-    answer = DIALECTS["chat"].answer()
-    for at, (before, now) in enumerate(pairwise([0, *shown]), 1):
-        event = text_event("chat", whole[before:now])
-        if running:
-            event["usage"] = {"prompt_tokens": 5, "completion_tokens": at}
-        if blanks or now > before:
-            answer.event(json.dumps(event).encode(), at * STEP_NS)
-    for last in end_events("chat", total, "length"):
-        answer.event(json.dumps(last).encode(), 10**9)
-    lengths = ["z" * length for length in stops]
-    answer.asked(json.dumps({"prompt": '"stop": ["', key: lengths if len(stops) > 1 else lengths[0]}).encode())
-    answer.settle([0, 0])
+    start, total = span
+    answer = held_back(
+        TEXTS["README.md"][start : start + total], stops, each=1, blanks=blanks, running=running, key=key
+    )
     late = answer.event_ns[0] > STEP_NS
     assert not (late and blanks)
     assert set(answer.remarks) == ({Remark.STOP_STRING} if late else set())
     assert answer.hidden_tokens == (None if late and not running else 0)
     assert tpot_error(answer) < 1e-9
+
+
+@pytest.mark.parametrize(("stop", "running", "mark"), [(9, True, False), (9, False, False), (61, False, True)])
+def test_several_tokens_of_an_event_are_not_taken_for_held_ones(stop: int, running: bool, mark: bool) -> None:
+    answer = held_back(TEXTS["README.md"][:400], [stop], each=4, blanks=True, running=running)
+    assert set(answer.remarks) == ({Remark.STOP_STRING} if mark else set())
+    assert answer.hidden_tokens == (None if mark else 0)
 
 
 def test_an_answer_of_two_equal_tokens_behind_reasoning_repeats_nothing() -> None:

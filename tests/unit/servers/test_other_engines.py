@@ -1,7 +1,6 @@
 """Metrics pages of engines other than vLLM and of front ends, read like vLLM's. Their sources: tests/data/pages/README.md."""
 
 import contextlib
-import functools
 import socket
 from typing import Any
 
@@ -209,6 +208,19 @@ vllm:num_incoming_requests_total{model="m"} c
 """,
         "production-stack router.requests=10 router.in_flight.max=2 requests_running.max= requests_waiting.max= engines=",
     ),
+    "an idle router with names of its engines": (
+        """router_cpu_usage_percent 3
+vllm:num_requests_running{server="http://a"} 2
+""",
+        "production-stack router.in_flight.max=2 requests_running.max= engines=",
+    ),
+    "LMDeploy, whose requests wait in two places": (
+        """lmdeploy:num_requests_running{engine="0"} 3
+lmdeploy:num_requests_waiting{engine="0"} 4
+lmdeploy:num_api_requests_waiting{engine="0"} 5
+""",
+        "lmdeploy requests_waiting.max=9 engines.0.requests_running.max=3 engines.0.requests_waiting.max=9 engines.1=",
+    ),
     "sglang-router 0.1": (
         """sgl_router_requests_total{route="/v1/chat/completions"} c
 sgl_router_processed_requests_total{worker="http://a"} c
@@ -233,14 +245,14 @@ llm_d_epp_request_running{model_name="m",target_model_name="m"} 4
 """,
         "llm-d router.requests=10 router.in_flight.max=4",
     ),
-    "AMD, a device in two partitions": (
-        """amd_gpu_package_power{gpu_id="0",gpu_partition_id="0",serial_number="s"} 700
-amd_gpu_power_usage{gpu_id="0",gpu_partition_id="0",serial_number="s"} 690
-amd_gpu_gfx_activity{gpu_id="0",gpu_partition_id="0",serial_number="s"} 50
-amd_gpu_used_vram{gpu_id="0",gpu_partition_id="0",serial_number="s"} 1000
-amd_gpu_used_vram{gpu_id="1",gpu_partition_id="1",serial_number="s"} 1000
-amd_gpu_clock{gpu_id="0",gpu_partition_id="0",serial_number="s",clock_index="2",clock_type="system"} 2100
-amd_gpu_clock{gpu_id="0",gpu_partition_id="0",serial_number="s",clock_index="8",clock_type="memory"} 900
+    "AMD, two chips with one serial number": (
+        """amd_gpu_package_power{gpu_id="0",serial_number="s"} 700
+amd_gpu_power_usage{gpu_id="0",serial_number="s"} 690
+amd_gpu_gfx_activity{gpu_id="0",serial_number="s"} 50
+amd_gpu_used_vram{gpu_id="0",serial_number="s"} 1000
+amd_gpu_used_vram{gpu_id="1",serial_number="s"} 1000
+amd_gpu_clock{gpu_id="0",serial_number="s",clock_index="2",clock_type="system"} 2100
+amd_gpu_clock{gpu_id="0",serial_number="s",clock_index="8",clock_type="memory"} 900
 """,
         "amd gpu.power_w.max=700 gpu.use.max=0.5 gpu.memory_mib.max=2000 gpu.sm_clock_mhz.max=2100 engines=",
     ),
@@ -257,7 +269,9 @@ def test_a_page_of_another_form_gives_its_figures(text: str, expected: str) -> N
     page, *figures = expected.split()
     assert entry["page"] == page
     for key, value in (each.split("=") for each in figures):
-        found = functools.reduce(lambda of, name: of and of[name], key.split(".", 2), entry)
+        found: Any = entry
+        for name in key.split(".", 2 if key.startswith("router") else -1):
+            found = dict(enumerate(found)).get(int(name)) if isinstance(found, list) else found and found[name]
         assert (found or None) == (float(value) if value else None), key
 
 

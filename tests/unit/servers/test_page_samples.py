@@ -120,11 +120,13 @@ def test_figures_of_other_pages_with_times(
     text_at: TextAt, per_s: float | None, running: int | None, restarts: int | None
 ) -> None:
     scraped = Scraped(text_at)
-    entry, note = scraped.entry(35, 125)
+    assert all(value in (500, 0) for value in scraped.live("generation_tok_per_s")[30:]) or restarts
+    for end_s in (149, 125) if per_s else (125,):
+        entry, note = scraped.entry(35, end_s)
+        assert per_s is None or entry.generation_tok_per_s == pytest.approx(per_s, rel=0.01)
     grown = by_target([scraped.table])[TARGET].grown(COUNTER)
     assert grown is not None
     assert grown[-1] < 1e6  # the first values are no growth
-    assert per_s is None or entry.generation_tok_per_s == pytest.approx(per_s, rel=0.01)
     assert (entry.requests_running and entry.requests_running.mean, entry.restarts) == (running, restarts)
     if running is None:
         assert entry.generation_tok_per_s is None
@@ -141,6 +143,8 @@ def test_a_page_of_prometheus_has_the_servers_figures() -> None:
     assert (page.at_ns, live[names.PROMPT_TOKENS], live[names.TTFT + "_count"], live["engines"]) == (at_ns, 1300, 4, 1)
     assert [sample.value for sample in page.stored if sample.metric == names.SAMPLE_AGE] == [20]
     assert page_names.with_colon("vllm_router_requests_total") == "vllm_router_requests_total"
+    still = f"{names.PROCESS_START} 1 {NOW * 1000}\n{COUNTER} 7 {(NOW + 90) * 1000}\n"  # a series that rarely changes
+    assert PageSamples().read(still, (NOW + 91) * S).at_ns == (NOW + 90) * S
 
 
 def test_a_page_of_no_known_kind_is_stored_within_limits() -> None:

@@ -261,6 +261,7 @@ SHARED: dict[str, list[dict[str, str]]] = {
     "two hosts": [{"gpu": "0", "Hostname": host, "pod": pod} for host in ("a", "b") for pod in ("x", "y")],
     "old names": [{"gpu": str(gpu), "uuid": f"GPU-{gpu}", "pod_name": pod} for gpu in (0, 1) for pod in ("x", "y")],
     "AMD": [{"gpu_id": gpu, "serial_number": f"S{gpu}", "hostname": "n", "pod": pod} for gpu in "01" for pod in "xy"],
+    "not set": [{"gpu_id": gpu, "serial_number": "N/A", "hostname": "n", "pod": pod} for gpu in "01" for pod in "xy"],
     "number only": [{"gpu": str(gpu), "container": name} for gpu in (0, 1) for name in ("x", "y")],
     "unknown labels": [{"slot": "a"}, {"slot": "b"}],
 }

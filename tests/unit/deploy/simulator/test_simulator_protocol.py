@@ -108,6 +108,7 @@ class TestAsk:
             ({"prompt": "a", "n": 2}, "n"),
             ({"prompt": ["a", "b"]}, "body.prompt"),
             ({"prompt": "a", "use_beam_search": True}, "use_beam_search"),
+            ({"prompt": "a", "temperature": 10**400}, "temperature"),
         ],
     )
     def test_an_error_names_its_field(self, document: dict[str, Any], param: str) -> None:
