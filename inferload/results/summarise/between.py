@@ -53,6 +53,8 @@ def between(run: Counts, turns: Turns | None, servers: Mapping[str, ServerSeries
     spans = [_span(server, is_idle, first_ns, last_ns) for server, is_idle in zip(engines, idle, strict=True)]
     known = [span for span in spans if span is not None and not tally.whole]
     counted = _counts(known, tally, run.totals.others.sent, refused) if len(known) == len(spans) else {}
+    if refused and not counted and any(names.HTTP_REQUESTS in server.metrics for server in engines):
+        return of_gaps  # it is not known whether the refused turns arrived
     return replace(of_gaps, **{"refused_idle": refused, **counted})
 
 

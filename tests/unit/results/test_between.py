@@ -147,8 +147,11 @@ def test_counts_are_not_known_without_a_clear_view() -> None:
         found(turns(6, at_s=100), one),  # its last one before the last turn
         found(sent, one, replace(one, target="b", page=page_kinds.DYNAMO)),  # counts the same requests
         found(sent, one, replace(one, target="b", metrics={}, replicas=2)),
+        found(turns(6, **REFUSED), replace((api := server(answered=6)), wall_ns=api.wall_ns + 2 * S)),
+        found(turns(6, **REFUSED, texts=2), api),  # counted, but not comparable
     ):
         assert (evidence.sent, evidence.cut, evidence.output_tokens) == (None, None, None)
+        assert not evidence.refused_idle
     assert found(sent, one, others=2).sent == 8  # Locust's own requests may be among those of the server
     assert found(sent, one, others=5).sent == 9
 
