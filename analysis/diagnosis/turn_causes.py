@@ -57,7 +57,7 @@ def counted_as_finished(results: Results, finished: float, before_load: int) -> 
     least = surplus - before_load - (counts.retried or 0) - counts.unfinished
     return (
         (min(failed, round(surplus)), failed)
-        if failed >= _LEAST_FAILED and _COUNTED * failed <= least <= failed
+        if failed >= _LEAST_FAILED and _COUNTED * failed <= least <= failed and not counts.texts  # each counts as a request
         else None
     )
 

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from inferload.analysis.diagnosis.turn_causes import AtOnce, counted_as_finished, refused, served_at_once
+from msgspec.structs import replace
 
 from inferload.results.documents.summary_document import FirstError, Results, Turns
 
@@ -111,3 +112,5 @@ def test_failures_that_the_server_finished_are_known_only_by_its_count(cut: int,
     assert counted_as_finished(of, 100 + before, before) is None  # it counts none of them
     assert counted_as_finished(of, 101 + cut + before + other, before) is None
     assert counted_as_finished(results("connect", cut, None), 100 + cut, 0) is None
+    of_texts = replace(of, turns=replace(of.turns, texts=8 * of.turns.sent))
+    assert counted_as_finished(of_texts, 100 + cut + before, before) is None
