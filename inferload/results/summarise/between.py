@@ -102,8 +102,9 @@ def _counts(spans: Sequence[_Span], tally: Tally, others: int, refused: int) -> 
     dropped = sum(_grown(spans, names.FINISHED, **reason) or 0 for reason in names.DROPPED)
     seen = tally.failed + tally.unfinished + tally.cancelled + tally.retried  # that the servers may have dropped
     same = tally.output_tokens_from == tally.ok == tally.requests == finished and not dropped and not tally.cancelled
-    # With speculative decoding, servers also count draft tokens after a stop.
-    drafts = any(names.SPEC_DRAFTS in server.metrics for server, _, _ in spans) and generated > tally.output_tokens
+    # With speculative decoding, servers also count accepted draft tokens after a stop.
+    accepted = sum(_grown([span], names.SPEC_ACCEPTED) or 0 for span in spans)
+    drafts = 0 < generated - tally.output_tokens <= accepted
     ok, answered = tally.ok - tally.cancelled, _answered(spans)
     arrived = finished if answered is None else answered
     return {
