@@ -19,7 +19,9 @@ _TOO_LONG = re.compile(
 )
 # Messages in such words that depend on the load. llama.cpp ends all running requests with the first one when the cache that its
 # slots share is full (ggml-org/llama.cpp#23652); a prompt that is too long by itself has another message.
-_OF_LOAD = re.compile(r"context size has been exceeded|queue|rate.limit|per (second|minute)", re.IGNORECASE)
+_OF_LOAD = re.compile(
+    r"context size has been exceeded|queue|rate.limit|per (second|minute)|\bis full|\bfree\b|\bretry\b|\blater\b", re.IGNORECASE
+)
 _WHOLE = (Failure.EMPTY, Failure.REJECTED)  # answers that the server completed
 _NOT_SERVED = {Failure.CONNECT, Failure.TLS, Failure.TIMEOUT_CONNECT, Failure.HTTP_4XX, Failure.HTTP_429, *_WHOLE}
 _LEAST_FAILED, _COUNTED = 5, 0.5  # turns, and share of them that the server must have counted

@@ -84,6 +84,9 @@ OTHERS = [
     "prompt tokens in the queue exceed the limit of 100000 tokens",
     "The input tokens of your organization exceed the maximum of 40000 per minute",
     "The service is temporarily overloaded: too many requests are waiting",
+    "the KV cache is full: the prompt is too long for the free blocks",
+    "the input tokens exceed the limit of this worker, retry later",
+    "prompt too long for what is left of the cache; try again later",
 ]
 
 
