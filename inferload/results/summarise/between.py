@@ -67,12 +67,11 @@ def _span(server: ServerSeries, idle: np.ndarray, first_ns: int, last_ns: int) -
 def _gaps_ms(turns: pa.Table) -> Iterator[Floats]:
     """Yield the gaps of each complete turn with one token per event: several tokens in one event would show as a long gap."""
     whole = pc.and_(pc.is_null(turns["failure"]), pc.is_in(turns["finish_reason"], pa.array(["length", "stop"])))
-    rows = turns.filter(pc.and_(whole, pc.is_valid(turns["output_tokens"])))
-    columns = (rows[name].to_pylist() for name in ("output_tokens", "hidden_tokens"))
-    for events, tokens, hidden in zip(rows["event_ns"], *columns, strict=True):
-        at_ns = np.asarray(events.values if events.is_valid else [], dtype=np.float64)
-        if len(at_ns) > _GAPS and abs(tokens - (hidden or 0) - len(at_ns)) <= 1:
-            yield np.diff(at_ns) / 1e6
+    events = pc.list_value_length(turns["event_ns"])
+    more = pc.subtract(pc.subtract(turns["output_tokens"], pc.fill_null(turns["hidden_tokens"], 0)), events)
+    one_each = pc.and_(pc.greater(events, _GAPS), pc.less_equal(pc.abs(more), 1))
+    for at_ns in turns.filter(pc.and_(whole, one_each))["event_ns"]:
+        yield np.diff(np.asarray(at_ns.values, dtype=np.float64)) / 1e6
 
 
 def _held(typical_ms: Floats, last_ms: Floats) -> tuple[float | None, float | None]:
