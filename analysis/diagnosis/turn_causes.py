@@ -20,7 +20,8 @@ _TOO_LONG = re.compile(
 # Messages in such words that depend on the load. llama.cpp ends all running requests with the first one when the cache that its
 # slots share is full (ggml-org/llama.cpp#23652); a prompt that is too long by itself has another message.
 _OF_LOAD = re.compile(
-    r"context size has been exceeded|queue|rate.limit|per (second|minute)|\bis full|\bfree\b|\bretry\b|\blater\b", re.IGNORECASE
+    r"context size has been exceeded|queue|rate.limit|per (second|minute)|\bis full|\bfree\b|\bretry\b|\blater\b",
+    re.IGNORECASE,
 )
 _WHOLE = (Failure.EMPTY, Failure.REJECTED)  # answers that the server completed
 _NOT_SERVED = {Failure.CONNECT, Failure.TLS, Failure.TIMEOUT_CONNECT, Failure.HTTP_4XX, Failure.HTTP_429, *_WHOLE}
@@ -57,11 +58,8 @@ def counted_as_finished(results: Results, finished: float, before_load: int) -> 
     failed = sum(count for name, count in counts.by_failure.items() if name not in _NOT_SERVED)
     surplus = finished - counts.ok - sum(counts.by_failure.get(name, 0) for name in _WHOLE)
     least = surplus - before_load - (counts.retried or 0) - counts.unfinished
-    return (
-        (min(failed, round(surplus)), failed)
-        if failed >= _LEAST_FAILED and _COUNTED * failed <= least <= failed and not counts.texts  # each counts as a request
-        else None
-    )
+    enough = failed >= _LEAST_FAILED and not counts.texts  # each text counts as a request
+    return (min(failed, round(surplus)), failed) if enough and _COUNTED * failed <= least <= failed else None
 
 
 MOST_AT_ONCE, _MOST_TURNS = 16, 20_000

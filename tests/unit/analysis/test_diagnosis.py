@@ -522,9 +522,8 @@ def test_failures_that_the_server_counts_as_finished_name_what_is_between(
         for name, count in (("stop", finished), (reason, 44 - finished))
     }
     server = replace(scraped(with_series(run, names.FINISHED, "finished_reason", counts)), page=page)
-    found = diagnosed(replace(run, servers={server.target: server})).run
-    # Requests of other clients can have the same number.
-    assert [(finding.code, finding.probable) for finding in found] == [(code, code == "failed-between") for code in codes]
+    found = {finding.code: finding.probable for finding in diagnosed(replace(run, servers={server.target: server})).run}
+    assert found == {code: code == "failed-between" for code in codes}  # other clients may have sent as many requests
 
 
 @given(st.lists(st.tuples(st.floats(0, 20), st.floats(0, 9)), max_size=30))
