@@ -62,8 +62,8 @@ RUN_RULES = (
     RunRule(
         "refused",
         "Turns were refused",
-        "each failed turn got a client error (4xx other than 408, 425 and 429), or a message that the prompt is too long: probable, as "
-        "only the first message of each class is known",
+        "each failed turn got a client error (4xx other than 408, 425 and 429), or a message that the prompt is too long: then "
+        "probable, as only the first message of each class is known",
         "shorter prompts, or what the first message names",
         "they fail at any load",
     ),
