@@ -35,17 +35,14 @@ def refused(results: Results) -> int:
     """
     counts, errors = results.turns.whole_run, results.turns.first_errors
     turns = refused_turns(counts.by_failure, counts.by_status)
-    others = {(error.failure, error.status) for error in errors if not _is_too_long(error.text)}
-    for failure, status in {(error.failure, error.status) for error in errors} - others:
+    kinds = [(each.failure, each.failure == Failure.HTTP_5XX and each.status, each.text) for each in errors]
+    others = {kind[:2] for kind in kinds if _OF_LOAD.search(kind[2]) or not _TOO_LONG.search(kind[2])}
+    for failure, status in {kind[:2] for kind in kinds} - others:
         if failure == Failure.SERVER_ERROR:
             turns += counts.by_failure.get(failure, 0)
         elif failure == Failure.HTTP_5XX:
             turns += counts.by_status.get(str(status), 0)
     return min(turns, counts.failed)
-
-
-def _is_too_long(text: str) -> bool:
-    return _TOO_LONG.search(text) is not None and _OF_LOAD.search(text) is None
 
 
 def counted_as_finished(results: Results, finished: float, before_load: int) -> tuple[int, int] | None:

@@ -85,8 +85,7 @@ OTHERS = [
     "The input tokens of your organization exceed the maximum of 40000 per minute",
     "The service is temporarily overloaded: too many requests are waiting",
     "the KV cache is full: the prompt is too long for the free blocks",
-    "the input tokens exceed the limit of this worker, retry later",
-    "prompt too long for what is left of the cache; try again later",
+    "the input tokens exceed the limit of this worker, try again later",
 ]
 
 
@@ -95,6 +94,10 @@ def test_too_long_prompts_are_refused_whatever_the_status(text: str) -> None:
     for failure, status in (("http_5xx", 500), ("server_error", 200)):
         assert refused(results(failure, 5, status, text)) == (5 if text in TOO_LONG else 0)
         assert refused(results(failure, 5, status, text, OTHERS[0])) == 0  # how many of each is not known
+    of = results("server_error", 5, 200, text, text)
+    first, second = of.turns.first_errors
+    of = replace(of, turns=replace(of.turns, failed=10, first_errors=[first, replace(second, status=None)]))
+    assert refused(of) == (5 if text in TOO_LONG else 0)  # the others were cut
 
 
 def test_a_client_error_is_no_sign_of_load_and_a_busy_server_is() -> None:
