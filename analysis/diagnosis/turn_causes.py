@@ -19,7 +19,10 @@ _TOO_LONG = re.compile(
 )
 # Messages in such words that depend on the load. llama.cpp ends all running requests with the first one when the cache that its
 # slots share is full (ggml-org/llama.cpp#23652); a prompt that is too long by itself has another message.
-_OF_LOAD = re.compile(r"context size has been exceeded|queue|rate.limit|per (second|minute)", re.IGNORECASE)
+_OF_LOAD = re.compile(
+    r"context size has been exceeded|queue|rate.limit|per (second|minute)|\bis full|\bfree\b|\bretry\b|\blater\b",
+    re.IGNORECASE,
+)
 _WHOLE = (Failure.EMPTY, Failure.REJECTED)  # answers that the server completed
 _NOT_SERVED = {Failure.CONNECT, Failure.TLS, Failure.TIMEOUT_CONNECT, Failure.HTTP_4XX, Failure.HTTP_429, *_WHOLE}
 _LEAST_FAILED, _COUNTED = 5, 0.5  # turns, and share of them that the server must have counted
@@ -32,17 +35,14 @@ def refused(results: Results) -> int:
     """
     counts, errors = results.turns.whole_run, results.turns.first_errors
     turns = refused_turns(counts.by_failure, counts.by_status)
-    others = {(error.failure, error.status) for error in errors if not _is_too_long(error.text)}
-    for failure, status in {(error.failure, error.status) for error in errors} - others:
+    kinds = [(each.failure, each.failure == Failure.HTTP_5XX and each.status, each.text) for each in errors]
+    others = {kind[:2] for kind in kinds if _OF_LOAD.search(kind[2]) or not _TOO_LONG.search(kind[2])}
+    for failure, status in {kind[:2] for kind in kinds} - others:
         if failure == Failure.SERVER_ERROR:
             turns += counts.by_failure.get(failure, 0)
         elif failure == Failure.HTTP_5XX:
             turns += counts.by_status.get(str(status), 0)
     return min(turns, counts.failed)
-
-
-def _is_too_long(text: str) -> bool:
-    return _TOO_LONG.search(text) is not None and _OF_LOAD.search(text) is None
 
 
 def counted_as_finished(results: Results, finished: float, before_load: int) -> tuple[int, int] | None:
@@ -55,11 +55,8 @@ def counted_as_finished(results: Results, finished: float, before_load: int) -> 
     failed = sum(count for name, count in counts.by_failure.items() if name not in _NOT_SERVED)
     surplus = finished - counts.ok - sum(counts.by_failure.get(name, 0) for name in _WHOLE)
     least = surplus - before_load - (counts.retried or 0) - counts.unfinished
-    return (
-        (min(failed, round(surplus)), failed)
-        if failed >= _LEAST_FAILED and _COUNTED * failed <= least <= failed
-        else None
-    )
+    enough = failed >= _LEAST_FAILED and not counts.texts  # each text counts as a request
+    return (min(failed, round(surplus)), failed) if enough and _COUNTED * failed <= least <= failed else None
 
 
 MOST_AT_ONCE, _MOST_TURNS = 16, 20_000

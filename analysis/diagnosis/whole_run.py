@@ -19,6 +19,7 @@ from inferload.servers.bottleneck.finding import QUEUED_SHARE, Finding
 from inferload.servers.bottleneck.peers import OUTLIER
 from inferload.servers.bottleneck.rules import BETWEEN, LEAST_TURNS, RULES, paused
 from inferload.servers.series import ServerSeries
+from inferload.turns.record import refused_turns
 
 from ..data.frame import Frame, concat
 from ..data.frames import UNFINISHED, RunFrames
@@ -61,15 +62,16 @@ RUN_RULES = (
     RunRule(
         "refused",
         "Turns were refused",
-        "each failed turn got a client error (4xx other than 408, 425 and 429), or a message that the prompt is too long",
+        "each failed turn got a client error (4xx other than 408, 425 and 429), or a message that the prompt is too long: then "
+        "probable, as only the first message of each class is known",
         "shorter prompts, or what the first message names",
         "they fail at any load",
     ),
     RunRule(
         "failed-between",
         "Turns failed between client and server",
-        "five turns or more failed after they were sent, and the servers count at least half of them as finished; probable with "
-        "timeouts of the client",
+        "five turns or more failed after they were sent, and the servers count at least half of them as finished; probable, since "
+        "other clients can have sent as many requests",
         "timeouts and limits of the proxy, gateway or router",
         "the server answered these turns",
     ),
@@ -270,10 +272,13 @@ def run_findings(run: RunFrames, servers: Sequence[WindowEvidence], load: Measur
 
 def _failed(results: Results, others: tuple[str, ...]) -> Finding:
     """Return the finding on failed turns. `others`: sentences on what else happened."""
-    refused = turn_causes.refused(results)
-    text = f"{refused:,} of the failed turns were refused at any load: for a client error, or a prompt that is too long"
+    refused, counts = turn_causes.refused(results), results.turns.whole_run
+    by_text = refused > refused_turns(counts.by_failure, counts.by_status)
+    turns = f"{refused:,} of the failed turns{', by the first message of each class,' * by_text}"
+    text = f"{turns} were refused at any load: for a client error, or a prompt that is too long"
     lines = (*turn_lines(results), *([text] if refused else []), *others)
-    return Finding("refused" if only_refused(results) else "failures", 1000.0, lines)
+    code = "refused" if refused == counts.failed else "failures"
+    return Finding(code, 1000.0, lines, probable=by_text and code == "refused")
 
 
 def _counted(run: RunFrames, results: Results) -> Finding | None:
@@ -291,9 +296,8 @@ def _counted(run: RunFrames, results: Results) -> Finding | None:
         return None
     figures = "the servers count {:,} of the {:,} turns that failed on the way as finished".format(*counted)
     between = "a proxy, gateway or router ended them, or changed their answers"
-    # The server may go on after a timeout of the client.
-    own = any(name.startswith("timeout_") for name in results.turns.whole_run.by_failure)
-    return Finding("failed-between", 950.0, (figures, between), probable=own, figures=figures)
+    # Requests of other clients can have the same number, and a server may go on after a timeout of the client.
+    return Finding("failed-between", 950.0, (figures, between), probable=True, figures=figures)
 
 
 def _serial(run: RunFrames) -> list[Finding]:

@@ -235,8 +235,9 @@ def _why(counted: Counted, span: IdleSpan, text: str) -> tuple[Outcome, str]:
             "not known",
             f"{text}; a server counts a request with its prompt for each choice (n) and prompt of a turn",
         )
-    elif no_prompt and 0 < (outputs or 0) <= span.accepted_drafts:
-        return "adds up", f"{text}; accepted drafts behind the end of an answer, such as a stop string, are not sent"
+    elif (no_prompt or (prompts is None and (requests or 0) <= 0)) and 0 < (outputs or 0) <= span.accepted_drafts:
+        behind = f"{text}; accepted drafts behind the end of an answer, such as a stop string, are not sent"
+        return "adds up" if no_prompt else "not known", behind
     elif no_prompt:
         reason = "output tokens that were not sent, or not counted in the usage of an answer"
     elif (requests or 0) <= 0:

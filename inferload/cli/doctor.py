@@ -97,7 +97,10 @@ def _of_server(
         evidence = replace(evidence, page=next((page.kind for page in read if page.serves), None))
         read = [replace(page, engine=evidence.engine) for page in read]
         found["server"] = [*results(SERVER, evidence), *(each for page in read for each in results(METRICS, page))]
-        if direct is not None and evidence.refused is None:
+        if direct is not None and evidence.refused:
+            text = "not compared: --host gives no streamed answer"
+            found["between"] = [CheckResult("warn", "direct", text, "check the other address with --host")]
+        elif direct is not None:
             other = server_evidence.gather(direct, own.model, renamed=True)
             refused = other.refused and [CheckResult("fail", "direct", *other.refused)]
             found["between"] = refused or results(comparison.BOTH_WAYS, comparison.gather(evidence, other))

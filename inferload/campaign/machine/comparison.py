@@ -152,7 +152,7 @@ BOTH_WAYS: tuple[Check[BothWays], ...] = (
     Check(
         "fields",
         lambda both: "; ".join(text for _, text in _changed_fields(both)) or "the same effects",
-        "the proxy or gateway drops or changes these fields, or has other servers behind it: the load differs from the planned one",
+        "the proxy or gateway drops or changes these fields, or has other servers behind it: load or figures differ",
         lost_fields,
     ),
     Check(

@@ -225,15 +225,15 @@ def events_of(stream: Fetched) -> list[dict[str, Any]]:
     for line in stream.text.splitlines():
         with suppress(ValueError, RecursionError):
             event = json.loads(line.removeprefix("data:")) if line.startswith("data:") else None
-            events += [event] if isinstance(event, dict) and event.get("choices") else []
+            events += [event] if isinstance(event, dict) and isinstance(event.get("choices") or None, list) else []
     return events
 
 
 def running_usage(events: list[dict[str, Any]]) -> Effect:
     """Judge whether the token count in the events grows with the output."""
     usages = [event.get("usage") for event in events]
-    counts = {usage.get("completion_tokens") for usage in usages if isinstance(usage, dict)}
-    if len([count for count in counts if isinstance(count, int)]) > 1:
+    counts = [usage.get("completion_tokens") for usage in usages if isinstance(usage, dict)]
+    if len({count for count in counts if isinstance(count, int)}) > 1:
         return Effect("seen", "in every event, if requested")
     return Effect("none", "no event with output has a growing count")
 

@@ -53,6 +53,8 @@ def between(run: Counts, turns: Turns | None, servers: Mapping[str, ServerSeries
     spans = [_span(server, is_idle, first_ns, last_ns) for server, is_idle in zip(engines, idle, strict=True)]
     known = [span for span in spans if span is not None and not tally.whole]
     counted = _counts(known, tally, run.totals.others.sent, refused) if len(known) == len(spans) else {}
+    if refused and not counted and any(names.HTTP_REQUESTS in server.metrics for server in engines):
+        return of_gaps  # it is not known whether the refused turns arrived
     return replace(of_gaps, **{"refused_idle": refused, **counted})
 
 
@@ -65,12 +67,11 @@ def _span(server: ServerSeries, idle: np.ndarray, first_ns: int, last_ns: int) -
 def _gaps_ms(turns: pa.Table) -> Iterator[Floats]:
     """Yield the gaps of each complete turn with one token per event: several tokens in one event would show as a long gap."""
     whole = pc.and_(pc.is_null(turns["failure"]), pc.is_in(turns["finish_reason"], pa.array(["length", "stop"])))
-    rows = turns.filter(pc.and_(whole, pc.is_valid(turns["output_tokens"])))
-    columns = (rows[name].to_pylist() for name in ("output_tokens", "hidden_tokens"))
-    for events, tokens, hidden in zip(rows["event_ns"], *columns, strict=True):
-        at_ns = np.asarray(events.values if events.is_valid else [], dtype=np.float64)
-        if len(at_ns) > _GAPS and abs(tokens - (hidden or 0) - len(at_ns)) <= 1:
-            yield np.diff(at_ns) / 1e6
+    events = pc.list_value_length(turns["event_ns"])
+    more = pc.subtract(pc.subtract(turns["output_tokens"], pc.fill_null(turns["hidden_tokens"], 0)), events)
+    one_each = pc.and_(pc.greater(events, _GAPS), pc.less_equal(pc.abs(more), 1))
+    for at_ns in turns.filter(pc.and_(whole, one_each))["event_ns"]:
+        yield np.diff(np.asarray(at_ns.values, dtype=np.float64)) / 1e6
 
 
 def _held(typical_ms: Floats, last_ms: Floats) -> tuple[float | None, float | None]:
@@ -100,8 +101,9 @@ def _counts(spans: Sequence[_Span], tally: Tally, others: int, refused: int) -> 
     dropped = sum(_grown(spans, names.FINISHED, **reason) or 0 for reason in names.DROPPED)
     seen = tally.failed + tally.unfinished + tally.cancelled + tally.retried  # that the servers may have dropped
     same = tally.output_tokens_from == tally.ok == tally.requests == finished and not dropped and not tally.cancelled
-    # With speculative decoding, servers also count draft tokens after a stop.
-    drafts = any(names.SPEC_DRAFTS in server.metrics for server, _, _ in spans) and generated > tally.output_tokens
+    # With speculative decoding, servers also count accepted draft tokens after a stop.
+    accepted = sum(_grown([span], names.SPEC_ACCEPTED) or 0 for span in spans)
+    drafts = 0 < generated - tally.output_tokens <= accepted
     ok, answered = tally.ok - tally.cancelled, _answered(spans)
     arrived = finished if answered is None else answered
     return {

@@ -110,8 +110,8 @@ RULES: tuple[Rule, ...] = (
             f"the stream arrived in bursts of {number(e.events_per_arrival)} events, with a mean gap of {number(e.itl_ms)} ms: a "
             "proxy, a gateway or the server holds it, or each token of a draft is an event"
         ),
-        "TTFT and ITL are those of what holds the stream: the first token waits for later ones, and most gaps are 0. E2E, TPOT "
-        "and rates are correct. Events that a late client can have joined are not counted",
+        "TTFT and ITL are those of what holds the stream: the first token waits for later ones, and most gaps are 0. TPOT is too "
+        "short by this wait / tokens; E2E and rates are correct. Events that a late client can have joined are not counted",
         "turn off buffering on the way (docs/how-to/gateways.md); `inferload doctor` shows how a stream arrives",
         phases=("measure",),
     ),
@@ -124,8 +124,8 @@ RULES: tuple[Rule, ...] = (
             f"the last gap of each turn is {number(e.between.held_ms)} ms shorter than the others ({number(e.between.gap_ms)} ms): "
             "each event was held for as long, and the last one sent at once"
         ),
-        "TTFT is longer by this difference; E2E and the other gaps are correct, ITL includes the last gap, which is too short. "
-        "Seen with haproxy, which holds small writes for 200 ms",
+        "TTFT is longer by this difference, and TPOT shorter by it / tokens; E2E and the other gaps are correct, ITL includes the "
+        "last gap, which is too short. Seen with haproxy, which holds small writes for 200 ms",
         "turn off the delay on the way (haproxy: option http-no-delay; docs/how-to/gateways.md)",
         at_end=True,
     ),

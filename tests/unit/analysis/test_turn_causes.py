@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from inferload.analysis.diagnosis.turn_causes import AtOnce, counted_as_finished, refused, served_at_once
+from msgspec.structs import replace
 
 from inferload.results.documents.summary_document import FirstError, Results, Turns
 
@@ -83,6 +84,8 @@ OTHERS = [
     "prompt tokens in the queue exceed the limit of 100000 tokens",
     "The input tokens of your organization exceed the maximum of 40000 per minute",
     "The service is temporarily overloaded: too many requests are waiting",
+    "the KV cache is full: the prompt is too long for the free blocks",
+    "the input tokens exceed the limit of this worker, try again later",
 ]
 
 
@@ -91,6 +94,10 @@ def test_too_long_prompts_are_refused_whatever_the_status(text: str) -> None:
     for failure, status in (("http_5xx", 500), ("server_error", 200)):
         assert refused(results(failure, 5, status, text)) == (5 if text in TOO_LONG else 0)
         assert refused(results(failure, 5, status, text, OTHERS[0])) == 0  # how many of each is not known
+    of = results("server_error", 5, 200, text, text)
+    first, second = of.turns.first_errors
+    of = replace(of, turns=replace(of.turns, failed=10, first_errors=[first, replace(second, status=None)]))
+    assert refused(of) == (5 if text in TOO_LONG else 0)  # the others were cut
 
 
 def test_a_client_error_is_no_sign_of_load_and_a_busy_server_is() -> None:
@@ -111,3 +118,5 @@ def test_failures_that_the_server_finished_are_known_only_by_its_count(cut: int,
     assert counted_as_finished(of, 100 + before, before) is None  # it counts none of them
     assert counted_as_finished(of, 101 + cut + before + other, before) is None
     assert counted_as_finished(results("connect", cut, None), 100 + cut, 0) is None
+    of_texts = replace(of, turns=replace(of.turns, texts=8 * of.turns.sent))
+    assert counted_as_finished(of_texts, 100 + cut + before, before) is None

@@ -316,8 +316,9 @@ def test_a_server_with_another_limit_or_without_streams_is_checked(
     assert lines["model"]["status"] == "warn"
     assert "does not list model unlisted" in lines["model"]["found"]
     monkeypatch.setattr(Bare, "streams", False)
-    code, lines, _ = doctor(capsys, "--host", bare)
+    code, lines, printed = doctor(capsys, "--host", bare, "--direct", bare)
     assert (code, lines["streaming"]["status"]) == (2, "fail")
+    assert json.loads(printed)["between"][0]["found"] == "not compared: --host gives no streamed answer"
 
 
 @pytest.mark.parametrize(("held", "status"), [(0, "ok"), (3, "ok"), (100, "warn")])

@@ -150,6 +150,7 @@ def counted(*totals: int) -> str:
         (200, counted(3, 3, 3), "none"),  # the total in each event
         (200, event(None) * 3 + event('{"completion_tokens":3}', "[]"), "none"),  # at the end alone
         (200, event("null") * 3 + event("7") + "data: [DONE]\n\ndata: 3\n\ndata: {\n\n", "none"),
+        (200, event('{"completion_tokens":[1]}') + event('{"completion_tokens":{}}') + event("{}", "7"), "none"),
         (400, '{"error":{"message":"stream_options"}}', "refused"),
         (502, "<html>", "unknown"),
     ],

@@ -117,8 +117,10 @@ def test_output_tokens_of_both_sides(sent: list[TurnRecord], one: ServerSeries, 
 def test_drafts_behind_a_stop_are_no_other_usage() -> None:
     one = server(length=6, tokens=60)
     assert found(turns(6), one).output_tokens == 48
-    drafting = replace(one, metrics={**one.metrics, names.SPEC_DRAFTS: one.metrics[names.RUNNING]})
-    assert found(turns(6), drafting).output_tokens is None
+    for accepted, tokens in ((12, None), (11, 48)):  # pages of some engines have this count alone
+        series = MetricSeries({}, one.metrics[names.GENERATION_TOKENS][0].values * accepted / 60)
+        drafting = replace(one, metrics={**one.metrics, names.SPEC_ACCEPTED: (series,)})
+        assert found(turns(6), drafting).output_tokens == tokens
 
 
 @pytest.mark.parametrize(
@@ -147,8 +149,11 @@ def test_counts_are_not_known_without_a_clear_view() -> None:
         found(turns(6, at_s=100), one),  # its last one before the last turn
         found(sent, one, replace(one, target="b", page=page_kinds.DYNAMO)),  # counts the same requests
         found(sent, one, replace(one, target="b", metrics={}, replicas=2)),
+        found(turns(6, **REFUSED), replace((api := server(answered=6)), wall_ns=api.wall_ns + 2 * S)),
+        found(turns(6, **REFUSED, texts=2), api),  # counted, but not comparable
     ):
         assert (evidence.sent, evidence.cut, evidence.output_tokens) == (None, None, None)
+        assert not evidence.refused_idle
     assert found(sent, one, others=2).sent == 8  # Locust's own requests may be among those of the server
     assert found(sent, one, others=5).sent == 9
 

@@ -50,7 +50,7 @@ class Server:
     def _serve(self, sock: socket.socket, request: bytes) -> None:
         method, path = request.decode().split()[:2]
         if method == "GET" or path.endswith("/tokenize"):
-            sock.sendall(self.models if path == "/v1/models" else NOT_FOUND)
+            sock.sendall(self.models if path == "/v1/models" else self.paths.get(path, NOT_FOUND))
             return
         self.turns.append((path, body_of(request)))
         if self.strict and "max_tokens" in self.turns[-1][1]:
@@ -75,11 +75,13 @@ def start(servers: list[Server], models: Any = NOT_FOUND, path: str = "/v1/chat/
     return servers[-1]
 
 
-def check(scenario: dict[str, Any], *servers: Server, model: str | None = None) -> Preflight:
+def check(
+    scenario: dict[str, Any], *servers: Server, model: str | None = None, pages: tuple[str, ...] | None = ()
+) -> Preflight:
     targets = tuple(Target.parse(server.scripted.url) for server in servers)
     parsed = scenarios.from_text(json.dumps(scenario), "scenario.yaml")
     with gevent.Timeout(60):
-        return preflight.preflight(RunSpec(parsed, "scenario.yaml", targets, model, (), 1, 1.0, {}), OWN)
+        return preflight.preflight(RunSpec(parsed, "scenario.yaml", targets, model, pages, 1, 1.0, {}), OWN)
 
 
 def test_tasks_require_one_streaming_endpoint(servers: list[Server]) -> None:
@@ -89,6 +91,14 @@ def test_tasks_require_one_streaming_endpoint(servers: list[Server]) -> None:
     assert found.targets[0].sent.served == 1
     with pytest.raises(UsageError, match="404"):
         check(BASE, server)
+
+
+def test_behind_a_gateway_the_metrics_page_tells_the_engine(servers: list[Server]) -> None:
+    server, metrics = start(servers, {"data": [{"id": "m"}]}), ""
+    for engine, metric in (("unknown", "node_load1"), ("vllm", "vllm:a"), ("simulator", "inferload_simulator_a")):
+        metrics += f"{metric} 1\n"
+        server.paths["/metrics"] = page(metrics, kind="text/plain")
+        assert check(BASE, server, pages=None).engine == engine
 
 
 def test_without_a_streaming_endpoint_tasks_are_refused(servers: list[Server]) -> None:

@@ -264,7 +264,10 @@ def _metrics_page(url: str, spec: RunSpec, own: ProcessSettings) -> _Page:
     types = [line[2] for line in words if len(line) > 2]  # of metrics that may have no samples yet
     if not types and not samples:
         return _Page(NO_PROMETHEUS_PAGE)
-    kind = kind_of([*types, *(sample.metric for sample in samples)])
+    metrics = [*types, *(sample.metric for sample in samples)]
+    if any(name.startswith("inferload_simulator_") for name in metrics):
+        return _Page(None, "simulator")  # behind a proxy or gateway too
+    kind = kind_of(metrics)
     if kind is None:
         logger.warning("%s: %s: no figure is read from it", url, no_known_engine(len(samples)))
     return _Page(None, kind.key if kind is not None and kind.kind in ("engine", "front end") else None)
