@@ -114,7 +114,7 @@ def _decoded(value: Any) -> Any:
 
 
 def _time_s(span: Row, nanos: str, iso: str) -> float:
-    if span.get(nanos) is None:
+    if span.get(nanos) in (None, 0, "0"):  # OTLP's 0 is a time that is not set
         return instant_s(iso, span.get(iso))
     try:
         return int(span[nanos]) / NS_PER_S

@@ -137,6 +137,9 @@ def test_filters_and_samples_of_turns() -> None:
         Exchange("3", "4"),
     )  # an assistant message before the first user message is skipped
     assert first.turns == (Exchange("0", "1"),)  # the first two messages of any role
+    planned = parse(document | {"output_tokens": [8, 9]}, "first_two", Columns())
+    assert isinstance(planned, RecordedConversation)
+    assert planned.turns == (Exchange("0", "1", 8),)
     assert prompt.turns == (Exchange("3", "4"),)
     assert [text for _role, text in prompt.lead] == ["0", "1", "2"]
 
