@@ -315,7 +315,6 @@ _EVALSCOPE = Client(
 )
 _OF_LLMD = "results.request_performance.aggregate"
 _LLMD = Client(
-    notes=(f"its definitions are those of the tool that it names; {_CLOCK_UNKNOWN}",),
     rates=("request_rate", "output_token_rate", "total_token_rate"),
     rate=f"{_OF_LLMD}.throughput.{{name}}.mean",
     latencies=("time_to_first_token", "time_per_output_token", "inter_token_latency", "request_latency"),
@@ -331,6 +330,13 @@ _LLMD = Client(
     failed=f"{_OF_LLMD}.requests.failures",
     unfinished=f"{_OF_LLMD}.requests.incomplete",
 )
+# Of these two, its ITL is one mean per turn, as in their own files.
+_LLMD_OF_MEANS = replace(_LLMD, latencies=("time_to_first_token", "inter_token_latency", "", "request_latency"))
+_LLMD_TOOLS = {
+    "guidellm": ("GuideLLM", _LLMD_OF_MEANS),
+    "aiperf": ("AIPerf", _LLMD_OF_MEANS),
+    "vllm-benchmark": (VLLM, _LLMD),
+}
 _THROUGHPUT = Client(
     notes=(WITHOUT_SERVER,),
     rates=("requests_per_second", "", "tokens_per_second"),
@@ -362,8 +368,10 @@ def recognised(document: Document) -> tuple[str, Client | str] | None:
     is_vllm = "completed" in keys and bool(_VLLM_ONLY & keys)
     of_rust = {"input_throughput", "max_model_len"} <= keys
     serving = "TensorRT-LLM benchmark_serving" if "user_throughput" in keys else "vllm-rs bench" if of_rust else VLLM
-    llmd, tool = str(document.get("version")), at(document, "scenario", "load", "standardized")
-    report = f"llm-d Benchmark Report {llmd} of {at(tool, 'tool') or 'an unknown tool'} {at(tool, 'tool_version') or ''}".strip()
+    llmd, load = str(document.get("version")), at(document, "scenario", "load", "standardized")
+    named = str(at(load, "tool") or "an unknown tool")
+    tool, of_llmd = _LLMD_TOOLS.get(named, (named, _LLMD))
+    report = f"llm-d Benchmark Report {llmd} of {tool} {at(load, 'tool_version') or ''}".strip()
     old_evalscope = {"Request throughput (req/s)", "Succeed requests"} <= keys
     export = "name profile_export_aiperf.json"
     rows: tuple[tuple[bool, str, Client | str], ...] = (
@@ -374,7 +382,7 @@ def recognised(document: Document) -> tuple[str, Client | str] | None:
         ("timeslices" in keys, "AIPerf by time slice", export),
         ({"aiperf_version", "metrics"} <= keys, "AIPerf on several runs or on the server's metrics", export),
         ({"avg_latency", "percentiles"} <= keys, "vllm bench latency", "name a result of vllm bench serve"),
-        (llmd.startswith("0.2") and at(document, *_OF_LLMD.split(".")) is not None, report, _LLMD),
+        (llmd.startswith("0.2") and at(document, *_OF_LLMD.split(".")) is not None, report, of_llmd),
         ({"load_summary", "successes"} <= keys, "inference-perf", _INFERENCE_PERF),
         ({"Req Throughput (req/s)", "Success Requests"} <= keys, "EvalScope", _EVALSCOPE),
         ({"elapsed_time", "num_requests"} <= keys, OFFLINE, _THROUGHPUT),
