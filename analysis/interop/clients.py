@@ -190,11 +190,12 @@ def _aiperf_failed(document: Document) -> float | None:
 
 
 _SERVING = Client(
+    # Goodput with a colon in earlier versions.
     rates=(
         "request_throughput",
         "output_throughput",
         "total_token_throughput",
-        "request_goodput|request_goodput:|goodput",  # with a colon in earlier versions
+        "request_goodput|request_goodput:|goodput",
     ),
     latencies=("ttft_ms", "tpot_ms", "itl_ms", "e2el_ms"),
     model="model_id",
@@ -207,8 +208,7 @@ _SERVING = Client(
     failed="failed",
 )
 _OURS = replace(
-    _SERVING,
-    notes=(f"counts as {VLLM} 0.32; measured by inferload; the file does not contain the verdict of its run",),
+    _SERVING, notes=(f"counts as {VLLM} 0.32; measured by inferload; the verdict of its run is not in the file",)
 )
 _SGLANG_SETTINGS = "backend dataset_name request_rate max_concurrency"
 _SGLANG_WORKLOAD = "random_input_len random_output_len random_range_ratio sharegpt_output_len"
@@ -226,6 +226,7 @@ _SGLANG = replace(
     started_at="",
     failed=_sglang_failed,
 )
+_BEFORE_PHASES = "request_count concurrency request_rate"
 _AIPERF = Client(
     rates=("request_throughput", "output_token_throughput", "total_token_throughput", "goodput"),
     rate="{name}.avg",
@@ -238,10 +239,7 @@ _AIPERF = Client(
     unit=lambda document, name: at(document, name, "unit"),
     model="input_config.models.items.0.name|input_config.endpoint.model_names.0",
     seed="input_config.random_seed|input_config.input.random_seed",
-    settings={
-        "input_config.phases.-1": "type requests concurrency rate",
-        "input_config.loadgen": "request_count concurrency request_rate",  # of versions before the phases
-    },
+    settings={"input_config.phases.-1": "type requests concurrency rate", "input_config.loadgen": _BEFORE_PHASES},
     input_tokens="input_sequence_length.avg",
     output_tokens="output_sequence_length.avg",
     concurrency="input_config.phases.-1.concurrency|input_config.loadgen.concurrency",
@@ -270,11 +268,7 @@ _GUIDELLM = Client(
 )
 _GENAI = Client(
     each="aggregated_metrics",
-    rates=(
-        "requests_per_second",
-        "mean_output_throughput_tokens_per_s",
-        "mean_total_tokens_throughput_tokens_per_s",
-    ),
+    rates=("requests_per_second", "mean_output_throughput_tokens_per_s", "mean_total_tokens_throughput_tokens_per_s"),
     latencies=("ttft", "tpot", "", "e2e_latency"),
     statistic="stats.{name}.{q}",
     unit=lambda document, _name: document["report"].get("_time_unit", "s"),

@@ -100,7 +100,7 @@ def _flat(value: Row, before: str = "") -> Iterator[tuple[str, Any]]:
     for key, encoded in value.items():
         item = _decoded(encoded) if key == "attributes" else encoded
         if key == "attributes" and isinstance(item, list):
-            item = {each["key"]: next(iter(each.get("value", {}).values()), None) for each in item if "key" in each}
+            item = {each["key"]: next(iter((each.get("value") or {}).values()), None) for each in item if "key" in each}
         if isinstance(item, Mapping):
             yield from _flat(item, f"{before}{key}.")
         else:

@@ -81,7 +81,7 @@ def is_missing(value: object) -> bool:
     """Return whether a value of JSON or a cell of a table is none."""
     if isinstance(value, str):
         return value.strip().lower() in _NO_VALUE
-    return isnan(value) if isinstance(value, float) else value in (None, [], {})
+    return isnan(value) if isinstance(value, float) else value is None or (isinstance(value, list | dict) and not value)
 
 
 def beyond(*known: str) -> Callable[[Row], Sequence[str]]:

@@ -145,21 +145,19 @@ def test_times_in_seconds_and_counts_of_newer_formats(tmp_path: Path, document: 
     assert (read.completed, read.failed, read.cut_off) == (60, 2, cut_off)
 
 
-@pytest.mark.parametrize(
-    ("tool", "measure", "counts"),
-    [
-        ("guidellm", "tpot_ms", "as of version 0.8.1"),
-        ("aiperf", "tpot_ms", "as of version 0.13.0"),
-        ("vllm-benchmark", "itl_ms", "as of version 0.32"),
-        ("inference-perf", "itl_ms", "as of version 0.7.0"),
-        ("inferload", "itl_ms", "as inferload, its ITL as itl_token_ms"),
-        (["x"], "itl_ms", "not looked at"),
-    ],
-)
-def test_a_report_of_llm_d_has_the_definitions_of_its_tool(
-    tmp_path: Path, tool: object, measure: str, counts: str
-) -> None:
-    document = llmd()
+TOOLS: dict[str, tuple[str, str]] = {
+    **{
+        "guidellm": ("tpot_ms", "version 0.8.1"),
+        "aiperf": ("tpot_ms", "version 0.13.0"),
+        "x": ("itl_ms", "not looked at"),
+    },
+    **{"vllm-benchmark": ("itl_ms", "version 0.32"), "inferload": ("itl_ms", "its ITL as itl_token_ms")},
+}
+
+
+@pytest.mark.parametrize("tool", TOOLS)
+def test_a_report_of_llm_d_has_the_definitions_of_its_tool(tmp_path: Path, tool: str) -> None:
+    (measure, counts), document = TOOLS[tool], llmd()
     document["scenario"]["load"]["standardized"]["tool"] = tool
     (read,) = imported.read(write(tmp_path, document))
     assert {key for key, value in read.figures.items() if value and "p50" in key} == {"p50(ttft_ms)", f"p50({measure})"}

@@ -258,11 +258,7 @@ def test_every_conversation_is_used_once_before_any_repeats(tmp_path: Path) -> N
         assert order[:50] == order[50:]
     assert [
         said_in(plan_of(Sessions(scenario(source | {"shuffle": False})), number)[0])[0] for number in (0, 1, 50)
-    ] == [
-        "q0",
-        "q1",
-        "q0",
-    ]
+    ] == ["q0", "q1", "q0"]
 
 
 def test_the_order_of_a_seed_does_not_change(tmp_path: Path) -> None:

@@ -171,6 +171,7 @@ def test_only_spans_of_requests_are_sent_and_failed_ones_are_counted(tmp_path: P
     states: tuple[Row, ...] = ({"status": {"code": 2}}, {"status": {"status_code": "ERROR"}}, {"error.type": "timeout"})
     failed, untimed = [span(5, 6, **state) for state in states], span(7, 8, start_time=None, startTimeUnixNano="0")
     others = [span(0, 9, "invoke_agent"), span(7, 8, "plan"), {"name": "without attributes"}, span(7, 8, "stream")]
+    others.append({"attributes": [{"key": "user", "value": None}]})
     spans = [*others, span(2, 3), span(1, 4, reason="tool_calls"), span(3, 5), span(6, 7), untimed, *failed]
     sessions = opened(tmp_path / "t", "otel", [{"session_id": "x", "harness": "h", "spans": spans}])
     turns = [(turn.session, turn.after, turn.agent) for turn in sessions.index.session(0)]
