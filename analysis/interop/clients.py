@@ -190,12 +190,9 @@ def _aiperf_failed(document: Document) -> float | None:
 
 
 _SERVING = Client(
-    # Goodput with a colon in earlier versions.
     rates=(
-        "request_throughput",
-        "output_throughput",
-        "total_token_throughput",
-        "request_goodput|request_goodput:|goodput",
+        *("request_throughput", "output_throughput", "total_token_throughput"),
+        "request_goodput|request_goodput:|goodput",  # with a colon in earlier versions
     ),
     latencies=("ttft_ms", "tpot_ms", "itl_ms", "e2el_ms"),
     model="model_id",
@@ -326,11 +323,8 @@ _LLMD = Client(
 )
 # Of these two, its ITL is one mean per turn, as in their own files.
 _LLMD_OF_MEANS = replace(_LLMD, latencies=("time_to_first_token", "inter_token_latency", "", "request_latency"))
-_LLMD_TOOLS = {
-    "guidellm": ("GuideLLM", _LLMD_OF_MEANS),
-    "aiperf": ("AIPerf", _LLMD_OF_MEANS),
-    "vllm-benchmark": (VLLM, _LLMD),
-}
+_LLMD_TOOLS = {"guidellm": ("GuideLLM", _LLMD_OF_MEANS), "aiperf": ("AIPerf", _LLMD_OF_MEANS)}
+_LLMD_TOOLS["vllm-benchmark"] = (VLLM, _LLMD)
 _THROUGHPUT = Client(
     notes=(WITHOUT_SERVER,),
     rates=("requests_per_second", "", "tokens_per_second"),

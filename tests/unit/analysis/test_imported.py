@@ -146,12 +146,9 @@ def test_times_in_seconds_and_counts_of_newer_formats(tmp_path: Path, document: 
 
 
 TOOLS: dict[str, tuple[str, str]] = {
-    **{
-        "guidellm": ("tpot_ms", "version 0.8.1"),
-        "aiperf": ("tpot_ms", "version 0.13.0"),
-        "x": ("itl_ms", "not looked at"),
-    },
+    **{"guidellm": ("tpot_ms", "version 0.8.1"), "aiperf": ("tpot_ms", "version 0.13.0")},
     **{"vllm-benchmark": ("itl_ms", "version 0.32"), "inferload": ("itl_ms", "its ITL as itl_token_ms")},
+    "x": ("itl_ms", "not looked at"),
 }
 
 
