@@ -161,6 +161,17 @@ def test_a_report_of_llm_d_has_the_definitions_of_its_tool(tmp_path: Path, tool:
     assert counts in read.notes[0]
 
 
+def test_a_report_that_llm_d_makes_of_aiperfs_file_has_its_figures(tmp_path: Path) -> None:
+    made_by = pytest.importorskip("llmd_benchmark_report.native_to_br0_2")  # Apache-2.0, 0.2.1
+    file, page = write(tmp_path, STORED["aiperf"] | {"request_count": {"avg": 560.0}}), tmp_path / "report.yaml"
+    page.write_text(made_by.import_aiperf(str(file)).get_yaml_str())
+    own, read = (
+        {name: value for name, value in imported.read(path)[0].figures.items() if value is not None}
+        for path in (file, page)
+    )
+    assert read == pytest.approx({name: own[name] for name in own if "itl_ms" not in name})  # it leaves chunks out
+
+
 def test_evalscopes_summary_is_read_with_the_files_beside_it(tmp_path: Path) -> None:
     summary = {"Success Requests": 60, "Req Throughput (req/s)": 2.0, "Avg Latency (s)": 1.04, "Avg ITL (ms)": -1000.0}
     beside = {
