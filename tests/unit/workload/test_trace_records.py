@@ -158,7 +158,8 @@ def test_images_of_azures_multimodal_trace_are_sent(tmp_path: Path) -> None:
     rows = [azure((at, 100, 20)) | {"NumImages": images} for at, images in enumerate(("2", "", "0"))]
     sessions = opened(tmp_path / "t.csv", "azure-2025", rows, image_px=64)
     assert [asked(sessions, number)[0][3] for number in range(3)] == [2, 0, 0]
-    assert "2 images, whose tokens are not in the planned lengths" in sessions.in_words()
+    told = "2 images, each one of 64 that servers may cache, whose tokens are not in the planned lengths"
+    assert told in sessions.in_words()
 
 
 def test_only_spans_of_requests_are_sent_and_failed_ones_are_counted(tmp_path: Path) -> None:
