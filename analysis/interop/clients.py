@@ -191,9 +191,7 @@ def _aiperf_failed(document: Document) -> float | None:
 
 _SERVING = Client(
     rates=(
-        "request_throughput",
-        "output_throughput",
-        "total_token_throughput",
+        *("request_throughput", "output_throughput", "total_token_throughput"),
         "request_goodput|request_goodput:|goodput",  # with a colon in earlier versions
     ),
     latencies=("ttft_ms", "tpot_ms", "itl_ms", "e2el_ms"),
@@ -207,8 +205,7 @@ _SERVING = Client(
     failed="failed",
 )
 _OURS = replace(
-    _SERVING,
-    notes=(f"counts as {VLLM} 0.32; measured by inferload; the file does not contain the verdict of its run",),
+    _SERVING, notes=(f"counts as {VLLM} 0.32; measured by inferload; the verdict of its run is not in the file",)
 )
 _SGLANG_SETTINGS = "backend dataset_name request_rate max_concurrency"
 _SGLANG_WORKLOAD = "random_input_len random_output_len random_range_ratio sharegpt_output_len"
@@ -226,6 +223,7 @@ _SGLANG = replace(
     started_at="",
     failed=_sglang_failed,
 )
+_BEFORE_PHASES = "request_count concurrency request_rate"
 _AIPERF = Client(
     rates=("request_throughput", "output_token_throughput", "total_token_throughput", "goodput"),
     rate="{name}.avg",
@@ -238,10 +236,7 @@ _AIPERF = Client(
     unit=lambda document, name: at(document, name, "unit"),
     model="input_config.models.items.0.name|input_config.endpoint.model_names.0",
     seed="input_config.random_seed|input_config.input.random_seed",
-    settings={
-        "input_config.phases.-1": "type requests concurrency rate",
-        "input_config.loadgen": "request_count concurrency request_rate",  # of versions before the phases
-    },
+    settings={"input_config.phases.-1": "type requests concurrency rate", "input_config.loadgen": _BEFORE_PHASES},
     input_tokens="input_sequence_length.avg",
     output_tokens="output_sequence_length.avg",
     concurrency="input_config.phases.-1.concurrency|input_config.loadgen.concurrency",
@@ -270,11 +265,7 @@ _GUIDELLM = Client(
 )
 _GENAI = Client(
     each="aggregated_metrics",
-    rates=(
-        "requests_per_second",
-        "mean_output_throughput_tokens_per_s",
-        "mean_total_tokens_throughput_tokens_per_s",
-    ),
+    rates=("requests_per_second", "mean_output_throughput_tokens_per_s", "mean_total_tokens_throughput_tokens_per_s"),
     latencies=("ttft", "tpot", "", "e2e_latency"),
     statistic="stats.{name}.{q}",
     unit=lambda document, _name: document["report"].get("_time_unit", "s"),
@@ -315,7 +306,6 @@ _EVALSCOPE = Client(
 )
 _OF_LLMD = "results.request_performance.aggregate"
 _LLMD = Client(
-    notes=(f"its definitions are those of the tool that it names; {_CLOCK_UNKNOWN}",),
     rates=("request_rate", "output_token_rate", "total_token_rate"),
     rate=f"{_OF_LLMD}.throughput.{{name}}.mean",
     latencies=("time_to_first_token", "time_per_output_token", "inter_token_latency", "request_latency"),
@@ -331,6 +321,10 @@ _LLMD = Client(
     failed=f"{_OF_LLMD}.requests.failures",
     unfinished=f"{_OF_LLMD}.requests.incomplete",
 )
+# Of these two, its ITL is one mean per turn, as in their own files.
+_LLMD_OF_MEANS = replace(_LLMD, latencies=("time_to_first_token", "inter_token_latency", "", "request_latency"))
+_LLMD_TOOLS = {"guidellm": ("GuideLLM", _LLMD_OF_MEANS), "aiperf": ("AIPerf", _LLMD_OF_MEANS)}
+_LLMD_TOOLS["vllm-benchmark"] = (VLLM, _LLMD)
 _THROUGHPUT = Client(
     notes=(WITHOUT_SERVER,),
     rates=("requests_per_second", "", "tokens_per_second"),
@@ -362,8 +356,10 @@ def recognised(document: Document) -> tuple[str, Client | str] | None:
     is_vllm = "completed" in keys and bool(_VLLM_ONLY & keys)
     of_rust = {"input_throughput", "max_model_len"} <= keys
     serving = "TensorRT-LLM benchmark_serving" if "user_throughput" in keys else "vllm-rs bench" if of_rust else VLLM
-    llmd, tool = str(document.get("version")), at(document, "scenario", "load", "standardized")
-    report = f"llm-d Benchmark Report {llmd} of {at(tool, 'tool') or 'an unknown tool'} {at(tool, 'tool_version') or ''}".strip()
+    llmd, load = str(document.get("version")), at(document, "scenario", "load", "standardized")
+    named = str(at(load, "tool") or "an unknown tool")
+    tool, of_llmd = _LLMD_TOOLS.get(named, (named, _LLMD))
+    report = f"llm-d Benchmark Report {llmd} of {tool} {at(load, 'tool_version') or ''}".strip()
     old_evalscope = {"Request throughput (req/s)", "Succeed requests"} <= keys
     export = "name profile_export_aiperf.json"
     rows: tuple[tuple[bool, str, Client | str], ...] = (
@@ -374,7 +370,7 @@ def recognised(document: Document) -> tuple[str, Client | str] | None:
         ("timeslices" in keys, "AIPerf by time slice", export),
         ({"aiperf_version", "metrics"} <= keys, "AIPerf on several runs or on the server's metrics", export),
         ({"avg_latency", "percentiles"} <= keys, "vllm bench latency", "name a result of vllm bench serve"),
-        (llmd.startswith("0.2") and at(document, *_OF_LLMD.split(".")) is not None, report, _LLMD),
+        (llmd.startswith("0.2") and at(document, *_OF_LLMD.split(".")) is not None, report, of_llmd),
         ({"load_summary", "successes"} <= keys, "inference-perf", _INFERENCE_PERF),
         ({"Req Throughput (req/s)", "Success Requests"} <= keys, "EvalScope", _EVALSCOPE),
         ({"elapsed_time", "num_requests"} <= keys, OFFLINE, _THROUGHPUT),

@@ -163,7 +163,7 @@ def _documents(text: str) -> Iterator[object]:
 def _of_yaml(path: Path, text: str) -> Iterator[object]:
     parsed = yaml_text.parse(text)
     if parsed.faults:
-        raise UnknownFormat(f"{path}: not YAML ({parsed.faults[0].text}); {_EXPECTED}")
+        raise UnknownFormat(f"{path}: {parsed.faults[0].text}; {_EXPECTED}")
     yield parsed.data
 
 

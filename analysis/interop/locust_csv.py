@@ -196,9 +196,17 @@ def _count(row: Mapping[str, str], key: str) -> int | None:
 
 
 def _stats(prefix: Path) -> tuple[list[dict[str, str]], bool]:
-    """Return the rows of requests, and whether they have all: those of PREFIX.json. PREFIX_stats.csv may end a second earlier."""
-    with suppress(OSError, ValueError, TypeError, AttributeError, KeyError):
-        return _of_json(json.loads(prefix.with_name(prefix.name + ".json").read_text(encoding="utf-8-sig"))), True
+    """Return the rows of requests, and whether they have all: those of PREFIX.json. PREFIX_stats.csv may end a second earlier.
+
+    A PREFIX.json of another time than the history is of another run, and not read.
+    """
+    with suppress(OSError, ValueError, TypeError, AttributeError, KeyError, UsageError):
+        entries = json.loads(prefix.with_name(prefix.name + ".json").read_text(encoding="utf-8-sig"))
+        first_s, last_s = (number(_history(prefix)[row], "Timestamp") for row in (0, -1))
+        ends_s = max(entry["last_request_timestamp"] or 0 for entry in entries)
+        if min(entry["start_time"] for entry in entries) <= last_s and ends_s >= first_s:
+            rows = [_row(entry["method"] or "", entry["name"], [entry]) for entry in entries]
+            return [*rows, _row("", "Aggregated", entries)], True
     try:
         _, rows = _read(prefix.with_name(prefix.name + "_stats.csv"))
     except (OSError, ValueError, csv.Error):
@@ -206,13 +214,8 @@ def _stats(prefix: Path) -> tuple[list[dict[str, str]], bool]:
     return [row for row in rows if "Name" in row], False
 
 
-def _of_json(entries: list[dict[str, Any]]) -> list[dict[str, str]]:
-    """Return the rows of Locust's --json-file, and of all requests together, in the columns of its CSV."""
-    rows = [_row(entry["method"] or "", entry["name"], [entry]) for entry in entries]
-    return [*rows, _row("", "Aggregated", entries)] if entries else rows
-
-
 def _row(method: str, name: str, entries: list[dict[str, Any]]) -> dict[str, str]:
+    """Return entries of Locust's --json-file together, in the columns of its CSV."""
     sent, failed, total_ms = (
         sum(entry[key] for entry in entries) for key in ("num_requests", "num_failures", "total_response_time")
     )

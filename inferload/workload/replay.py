@@ -17,7 +17,7 @@ from inferload.workload.content.images import picture_url
 from inferload.workload.content.messages import BLOCK, Message, Piece, first_tokens
 from inferload.workload.content.script import Ask, Fork, Script, Sent, TurnReply, Work, Worked
 from inferload.workload.traces.formats import FORMATS, of_table
-from inferload.workload.traces.index import TimeWindow, TraceIndex
+from inferload.workload.traces.index import PICTURES, TimeWindow, TraceIndex
 from inferload.workload.traces.requests import TableColumns
 from inferload.workload.traces.turn import RecordedTurn, ended_s
 from inferload.workload.traces.weka import ROUNDED_S, IdleCap
@@ -98,7 +98,6 @@ class ReplaySessions(Opened):
 
 _LINES_AT_ONCE = 20
 _BYTES_AT_ONCE = 64 * 1024
-_PICTURES = 64  # different ones
 
 
 class _SessionScript:
@@ -201,7 +200,7 @@ class _SessionScript:
             return (self._blocks(turn),)
         keys = (f"{self._index}/{turn.at_s}/{image}" for image in range(turn.images))
         size = self._workload.image_px
-        images = tuple(picture_url(f"picture/{Random(key).randrange(_PICTURES)}", size, size) for key in keys)
+        images = tuple(picture_url(f"picture/{Random(key).randrange(PICTURES)}", size, size) for key in keys)
         return context.grown_to(turn, images)
 
     def _context(self, agent: str = "") -> "_Context":

@@ -70,9 +70,11 @@ def parse(document: Any, sampler: Sampler, columns: Columns) -> RecordedConversa
     lengths = _value(document, columns.output_tokens)
     turns = list(conversation.turns)
     known = lengths if isinstance(lengths, list) else [None] * (len(turns) - 1) + [lengths]
+    if questions and len(known) > len(turns):  # a length for each question, also for blank ones
+        known = [length for length, (_role, text) in zip(known, messages, strict=False) if text.strip()]
     if len(known) < len(turns):
         raise DocumentError(f"{columns.output_tokens} has {len(known)} lengths for {len(turns)} turns")
-    for number, length in enumerate(known[-len(turns) :]):
+    for number, length in enumerate(known[: len(turns)] if sampler == "first_two" else known[-len(turns) :]):
         if (tokens := _tokens(columns.output_tokens, length)) is not None:
             turns[number] = replace(turns[number], output_tokens=tokens)
     return RecordedConversation(
@@ -143,7 +145,7 @@ def _count_not_sent(document: Mapping[str, Any], dropped: Counter[str], *lengths
     """Count the keys that are not sent. `lengths`: those that are used as lengths of answers."""
     for key in sorted((_NOT_SENT & document.keys()).difference(lengths)):
         value = document[key]
-        if value not in (None, "", [], {}) and (value or key != "delay"):
+        if not is_missing(value) and (value or key != "delay"):
             dropped[f"`{key}`"] += 1
 
 
@@ -161,13 +163,15 @@ def _of_turns(document: Mapping[str, Any], columns: Columns, dropped: Counter[st
     lengths: list[Any] = []
     for turn in document["turns"]:
         _count_not_sent(turn, dropped)
+        dropped.update(["`tools`"] if turn.get("tools") else [])
         said = _said(turn, dropped)
         of_system = [text for role, text in said if role == "system"]
         if of_system and asked:
             dropped["later system messages"] += len(of_system)
         else:
             systems += of_system
-        text = "\n".join(text for role, text in said if role != "system")
+        dropped.update("answers in turns" for role, _ in said if role == "assistant")
+        text = "\n".join(text for role, text in said if role == "user")
         if text.strip():
             asked.append(text)
             lengths.append(turn.get("output_length"))

@@ -49,13 +49,14 @@ _EMPTY = "without a prompt or an answer"
 _UNTIMED = "of sessions without a start time, which others have"
 _NO_PARENT, _BRANCH, _OVERLAP = "turn without parent", "turn of a branch", "turn that overlaps"
 _BESIDE, _BACKWARD, _IMAGES = "turn beside", "turn backward", "image"
+PICTURES = 64  # different ones: to draw each anew would delay streams
 _OBSERVED = {  # lines of the plan, by what is counted
     _NO_PARENT: "{} whose parent is not in the file: each begins a session",
     _BRANCH: "{} with the parent of an earlier one (branches): sent in order of time",
     _OVERLAP: "{} began before the answer before had ended: sent after it",
     _BESIDE: "{} began before the answer before had ended: sent beside it, as of another agent",
     _BACKWARD: "{} with an end before the start: the end is not used",
-    _IMAGES: "{}, whose tokens are not in the planned lengths",
+    _IMAGES: f"{{}}, each one of {PICTURES} that servers may cache, whose tokens are not in the planned lengths",
 }
 _EXPECTED = (_EMPTY, _OUTSIDE, "not a request")
 _LATEST_S, _LONGEST_S = 1e11, 1e9  # times since 1970, and from the first request, are shorter

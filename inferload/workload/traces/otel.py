@@ -100,7 +100,7 @@ def _flat(value: Row, before: str = "") -> Iterator[tuple[str, Any]]:
     for key, encoded in value.items():
         item = _decoded(encoded) if key == "attributes" else encoded
         if key == "attributes" and isinstance(item, list):
-            item = {each["key"]: next(iter(each.get("value", {}).values()), None) for each in item if "key" in each}
+            item = {each["key"]: next(iter((each.get("value") or {}).values()), None) for each in item if "key" in each}
         if isinstance(item, Mapping):
             yield from _flat(item, f"{before}{key}.")
         else:
@@ -114,7 +114,7 @@ def _decoded(value: Any) -> Any:
 
 
 def _time_s(span: Row, nanos: str, iso: str) -> float:
-    if span.get(nanos) is None:
+    if span.get(nanos) in (None, 0, "0"):  # OTLP's 0 is a time that is not set
         return instant_s(iso, span.get(iso))
     try:
         return int(span[nanos]) / NS_PER_S

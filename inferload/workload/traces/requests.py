@@ -35,7 +35,7 @@ def mooncake(row: Row) -> tuple[RecordedTurn]:
     if not _ALIASES.keys().isdisjoint(row):
         row = {_ALIASES.get(key, key): value for key, value in row.items()}
     tokens, session = count_of(row, "input_length"), name_of(row, "session_id")
-    timed, hashed = not is_missing(row.get("timestamp")), row.get("hash_ids") is not None
+    timed, hashed = not is_missing(row.get("timestamp")), not is_missing(row.get("hash_ids"))
     turn = RecordedTurn(
         number_of(row, "timestamp") / 1e3 if timed else 0.0,
         tokens,

@@ -81,7 +81,7 @@ def is_missing(value: object) -> bool:
     """Return whether a value of JSON or a cell of a table is none."""
     if isinstance(value, str):
         return value.strip().lower() in _NO_VALUE
-    return value is None or (isinstance(value, float) and isnan(value))
+    return isnan(value) if isinstance(value, float) else value is None or (isinstance(value, list | dict) and not value)
 
 
 def beyond(*known: str) -> Callable[[Row], Sequence[str]]:
@@ -158,7 +158,7 @@ def count_of(row: Row, key: str) -> int:
 def blocks_of(row: Row, input_tokens: int, block_tokens: int) -> tuple[str, ...]:
     """Return the identities of a prompt's blocks, as many as its tokens fill. TraceFault for fewer, or more than one more."""
     blocks = row.get("hash_ids")
-    if blocks is None:
+    if is_missing(blocks):
         raise Missing("without hash_ids")
     if not isinstance(blocks, list):
         raise TraceFault(f"hash_ids is no list; it must have one identity for each {block_tokens} tokens")

@@ -233,8 +233,10 @@ def test_locusts_json_comes_before_its_csv(prefix: Path) -> None:
     markdown = make_of_locust(prefix, (), None, ReportOptions()).markdown.read_text()
     assert "| POST /v1/chat | 4 | 1 | 350 | 200 | 900 | 900 | 900 | 0.4 |" in markdown
     assert "may end a second before" not in markdown
-    prefix.with_name("load.json").write_text("[{}]")  # another file of this name
-    assert locust_csv.requests(prefix).sent == 40
+    of_another_run = [{**each, "start_time": 1e9, "last_request_timestamp": 1e9 + 10} for each in entries]
+    for other in ([{}], of_another_run):
+        prefix.with_name("load.json").write_text(json.dumps(other))
+        assert locust_csv.requests(prefix).sent == 40
     assert "may end a second before" in make_of_locust(prefix, (), None, ReportOptions()).markdown.read_text()
 
 

@@ -153,6 +153,11 @@ def test_a_prompt_that_is_a_list_of_texts_is_a_turn_for_each(questions: list[str
     assert isinstance(found, RecordedConversation)
     assert [turn.question for turn in found.turns] == questions
     assert [turn.answer for turn in found.turns] == known + [None] * (len(questions) - len(known))
+    blanks = [text for question in questions for text in (" ", question)]
+    planned = nested(path, blanks) | {"output_tokens": [*range(1, len(blanks) + 1)]}
+    found = parse(planned, "conversation", Columns(prompt=path))
+    assert isinstance(found, RecordedConversation)
+    assert [turn.output_tokens for turn in found.turns] == [*range(2, len(blanks) + 1, 2)]
 
 
 limits = st.sampled_from(["max_tokens", "max_completion_tokens", "max_output_tokens"])
@@ -221,12 +226,14 @@ def test_turns_of_other_clients_are_questions_with_their_lengths(
 
     questions = [turn(question, output_length=length, image="u") for question, _ in talk]
     first = [] if system is None else [turn(system, "system")]
-    last = turn("later", "system", temperature=0)
-    found = parse({"turns": [*first, *questions, last]}, "conversation", Columns())
+    last = turn("later", "system", temperature=0, tools=[{}], seed=float("nan"), stop=[])
+    answers = [turn("said", "assistant")]
+    found = parse({"turns": [*first, *questions, last, *answers]}, "conversation", Columns())
     assert isinstance(found, RecordedConversation)
     assert found.turns == tuple(Exchange(question, None, length) for question, _ in talk)
     assert found.lead == (() if system is None else (("system", system),))
-    assert found.dropped == {"`image`": len(talk), "`temperature`": 1, "later system messages": 1}
+    others = {"`temperature`": 1, "`tools`": 1, "later system messages": 1, "answers in turns": 1}
+    assert found.dropped == {"`image`": len(talk), "turns without text": 1} | others
     bare = [{key: value for key, value in each.items() if key != "role"} for each in questions]
     assert parse(bare, "conversation", Columns()) == parse({"turns": questions}, "conversation", Columns())
 

@@ -137,6 +137,9 @@ def test_filters_and_samples_of_turns() -> None:
         Exchange("3", "4"),
     )  # an assistant message before the first user message is skipped
     assert first.turns == (Exchange("0", "1"),)  # the first two messages of any role
+    planned = parse(document | {"output_tokens": [8, 9]}, "first_two", Columns())
+    assert isinstance(planned, RecordedConversation)
+    assert planned.turns == (Exchange("0", "1", 8),)
     assert prompt.turns == (Exchange("3", "4"),)
     assert [text for _role, text in prompt.lead] == ["0", "1", "2"]
 
@@ -255,11 +258,7 @@ def test_every_conversation_is_used_once_before_any_repeats(tmp_path: Path) -> N
         assert order[:50] == order[50:]
     assert [
         said_in(plan_of(Sessions(scenario(source | {"shuffle": False})), number)[0])[0] for number in (0, 1, 50)
-    ] == [
-        "q0",
-        "q1",
-        "q0",
-    ]
+    ] == ["q0", "q1", "q0"]
 
 
 def test_the_order_of_a_seed_does_not_change(tmp_path: Path) -> None:

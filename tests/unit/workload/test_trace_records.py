@@ -39,7 +39,7 @@ def tracelab(request: Request) -> Row:
 
 
 def span(request: Request, **attributes: object) -> Row:
-    times = dict.fromkeys(("startTimeUnixNano", "endTimeUnixNano"), str(round(request[0] * 1e9)))
+    times = dict.fromkeys(("startTimeUnixNano", "endTimeUnixNano"), str(round((1 + request[0]) * 1e9)))
     return {"attributes": attributes} | times
 
 
@@ -75,6 +75,8 @@ FORMS: Mapping[str, tuple[str, Callable[[Request], Row], bool]] = {  # format, r
     "openinference as columns": ("otel", columns, False),
     "jsonl": ("jsonl", keyed(*OWN), False),
     "nulls": ("jsonl", keyed(*OWN, **dict.fromkeys(("session", "ends_s", "hash_ids", "block_tokens"))), False),
+    "no identities": ("jsonl", keyed(*OWN, hash_ids=[]), False),
+    "mooncake without identities": ("mooncake", keyed(*MOONCAKE, scale=1e3, hash_ids=[]), True),
 }
 counts = st.none() | st.integers(1, 2000)
 
@@ -156,7 +158,8 @@ def test_images_of_azures_multimodal_trace_are_sent(tmp_path: Path) -> None:
     rows = [azure((at, 100, 20)) | {"NumImages": images} for at, images in enumerate(("2", "", "0"))]
     sessions = opened(tmp_path / "t.csv", "azure-2025", rows, image_px=64)
     assert [asked(sessions, number)[0][3] for number in range(3)] == [2, 0, 0]
-    assert "2 images, whose tokens are not in the planned lengths" in sessions.in_words()
+    told = "2 images, each one of 64 that servers may cache, whose tokens are not in the planned lengths"
+    assert told in sessions.in_words()
 
 
 def test_only_spans_of_requests_are_sent_and_failed_ones_are_counted(tmp_path: Path) -> None:
@@ -167,8 +170,9 @@ def test_only_spans_of_requests_are_sent_and_failed_ones_are_counted(tmp_path: P
         return {"attributes": json.dumps(usage | kind), **times} | more
 
     states: tuple[Row, ...] = ({"status": {"code": 2}}, {"status": {"status_code": "ERROR"}}, {"error.type": "timeout"})
-    failed, untimed = [span(5, 6, **state) for state in states], span(7, 8, start_time=None)
+    failed, untimed = [span(5, 6, **state) for state in states], span(7, 8, start_time=None, startTimeUnixNano="0")
     others = [span(0, 9, "invoke_agent"), span(7, 8, "plan"), {"name": "without attributes"}, span(7, 8, "stream")]
+    others.append({"attributes": [{"key": "user", "value": None}]})
     spans = [*others, span(2, 3), span(1, 4, reason="tool_calls"), span(3, 5), span(6, 7), untimed, *failed]
     sessions = opened(tmp_path / "t", "otel", [{"session_id": "x", "harness": "h", "spans": spans}])
     turns = [(turn.session, turn.after, turn.agent) for turn in sessions.index.session(0)]
