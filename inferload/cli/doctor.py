@@ -17,6 +17,7 @@ from inferload.client.client import ClientSettings, Credentials
 from inferload.client.connection import credentials
 from inferload.client.connection.target import Target
 from inferload.client.turn import TurnTimeouts
+from inferload.figures.page_names import is_simulated
 from inferload.servers import metrics_targets
 
 _OPTIONS = ("--model", "--api-key-file", "--header", *TLS_OPTIONS)
@@ -95,6 +96,8 @@ def _of_server(
             for url in pages or ([] if own.target.whole else [own.target.metrics_url])
         ]
         evidence = replace(evidence, page=next((page.kind for page in read if page.serves), None))
+        if any(is_simulated(page.names) for page in read):
+            evidence = replace(evidence, facts=replace(evidence.facts, engine="simulator"))
         read = [replace(page, engine=evidence.engine) for page in read]
         found["server"] = [*results(SERVER, evidence), *(each for page in read for each in results(METRICS, page))]
         if direct is not None and evidence.refused:

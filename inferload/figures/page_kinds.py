@@ -105,12 +105,14 @@ _TOKENS = _as_vllm(names.PROMPT_TOKENS, names.GENERATION_TOKENS)
 _DRAFTS = _as_vllm(names.SPEC_DRAFTS, names.SPEC_DRAFT_TOKENS, names.SPEC_ACCEPTED)
 
 
+SIMULATOR = "inferload_simulator_"  # own metrics of the simulator, beside those of vLLM
+
 # Some versions publish the old and the new name of a metric.
 VLLM = PageKind(
     key="vllm",
     title="vLLM",
     kind="engine",
-    prefixes=("vllm:", "inferload_simulator_"),
+    prefixes=("vllm:", SIMULATOR),
     switches={
         "cached tokens": "--enable-prompt-tokens-details",
         "own times": "--enable-per-request-metrics (Python front end)",

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from inferload.figures import metric_names
 from inferload.figures.metric_names import split_suffix
-from inferload.figures.page_kinds import KIND_OF, KINDS, VLLM, Labels, Meaning, PageKind
+from inferload.figures.page_kinds import KIND_OF, KINDS, SIMULATOR, VLLM, Labels, Meaning, PageKind
 
 # Meanings of the names of all kinds. The order decides if a page has several names for one metric.
 _MEANINGS = {name: kind.meanings(name) for kind in KINDS for name in kind.meaning if name.startswith(kind.prefixes)}
@@ -29,6 +29,11 @@ def kind_of(metrics: Iterable[str]) -> PageKind | None:
     """Return the kind of a page with these metrics; None if it is not known."""
     page = tuple(metrics)
     return next((kind for kind in KINDS if any(name.startswith(kind.prefixes) for name in page)), None)
+
+
+def is_simulated(metrics: Iterable[str]) -> bool:
+    """Return True for the page of the simulator, which no header tells behind a proxy or gateway."""
+    return any(name.startswith(SIMULATOR) for name in metrics)
 
 
 def with_colon(metric: str) -> str:

@@ -119,8 +119,9 @@ def _read(text: bytes, offset: int, agent: Agent, session: _Session) -> None:
         end = start + len(entry)
         row = json_object(entry)
         session.parsed.unused.update(_unused(row))
-        kinds = {*map(str, row.get("input_types") or ())} - {"text", "tool_result"}
-        session.parsed.unused.update(f"{kind} in input_types" for kind in kinds)
+        kinds = row.get("input_types") or ()
+        others = {kinds} if isinstance(kinds, str) else {*map(str, kinds)}
+        session.parsed.unused.update(f"{kind} in input_types" for kind in others - {"text", "tool_result"})
         if isinstance(row.get("requests"), list):
             name = f"{number}-{row.get('agent_id') or 'agent'}".replace("/", "_")
             inner = Agent(

@@ -20,7 +20,7 @@ from simulator_process import Simulator
 from inferload import cli
 from inferload.base import clock
 from inferload.base.errors import UsageError
-from inferload.campaign.machine import machine_evidence
+from inferload.campaign.machine import machine_evidence, server_evidence
 from inferload.campaign.machine.checks import MACHINE, METRICS, NEEDED_METRICS, CheckResult, results
 from inferload.campaign.machine.machine_evidence import MachineEvidence, Stamps
 from inferload.campaign.machine.server_evidence import MetricsPage
@@ -184,6 +184,15 @@ def test_the_simulator_passes_all_server_checks(
         lines
     )
     assert "23 of 27 names; missing: spec_decode_*" in lines["metrics"]["found"]
+
+
+def test_behind_a_gateway_the_metrics_page_tells_the_simulator(
+    simulator: Callable[..., Simulator], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    facts_of = server_evidence.facts_of
+    monkeypatch.setattr(server_evidence, "facts_of", lambda *given: replace(facts_of(*given), engine="unknown"))
+    _, lines, _ = doctor(capsys, "--host", simulator("--ttft-ms", "5", "--itl-ms", "10").url)
+    assert lines["engine"]["found"].startswith("simulator")
 
 
 def test_each_metrics_page_of_a_file_is_checked(

@@ -88,6 +88,11 @@ def test_expected_hits_are_the_recorded_prefixes(tmp_path: Path, made: Made) -> 
     assert hits.total.cached == cached
 
 
+@pytest.mark.parametrize("kinds", ["image", ["image", "text"]])
+def test_kinds_of_input_that_are_not_sent_are_named(tmp_path: Path, kinds: object) -> None:
+    assert trace(tmp_path, request(0) | {"input_types": kinds}).index.unused == {"image in input_types": 1}
+
+
 # -- times
 
 

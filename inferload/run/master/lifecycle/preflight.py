@@ -15,7 +15,7 @@ from inferload.client.fetch import Fetcher, FetchError
 from inferload.client.first_turn import SentTurns
 from inferload.client.probe import ServerFacts, facts_of, model_list, model_of
 from inferload.client.tokenizer import Tokenizer, chat_tokenizer
-from inferload.figures.page_names import kind_of, no_known_engine
+from inferload.figures.page_names import is_simulated, kind_of, no_known_engine
 from inferload.run.master.lifecycle.first_requests import Prompts, prove_all
 from inferload.run.process.run_spec import RunSpec
 from inferload.run.process.settings import ProcessSettings, client_settings
@@ -265,8 +265,8 @@ def _metrics_page(url: str, spec: RunSpec, own: ProcessSettings) -> _Page:
     if not types and not samples:
         return _Page(NO_PROMETHEUS_PAGE)
     metrics = [*types, *(sample.metric for sample in samples)]
-    if any(name.startswith("inferload_simulator_") for name in metrics):
-        return _Page(None, "simulator")  # behind a proxy or gateway too
+    if is_simulated(metrics):
+        return _Page(None, "simulator")
     kind = kind_of(metrics)
     if kind is None:
         logger.warning("%s: %s: no figure is read from it", url, no_known_engine(len(samples)))
