@@ -79,7 +79,7 @@ gateways: $(GATEWAYS)/.ready  ## install nginx, haproxy, Caddy, Envoy, Traefik a
 $(GATEWAYS)/.ready: tests/support/install_gateways.sh
 	@$< $(GATEWAYS) $(PYTHON) && touch $@ || echo "make: tests with proxies or routers will fail" >&2
 
-gateways-litellm: $(GATEWAYS)/litellm/.ready  ## install LiteLLM, another gateway, for `make soak` (0.8 GB)
+gateways-litellm: $(GATEWAYS)/litellm/.ready  ## install LiteLLM, another gateway (0.8 GB)
 
 $(GATEWAYS)/litellm/.ready:
 	test -x $(@D)/bin/python || $(PYTHON) -m venv $(@D)
@@ -101,7 +101,7 @@ $(ENGINES)/.ready:
 test: $(READY) browser prometheus curl  ## run all tests except those with vLLM, and with installed proxies and routers
 	PYTHONDONTWRITEBYTECODE= $(BIN)/python tests/side_by_side.py
 
-test-gateways: $(READY) gateways  ## run the tests with installed proxies and routers
+test-gateways: $(READY) gateways gateways-litellm  ## run the tests with installed proxies and routers
 	$(BIN)/python -m pytest -m "gateways and not vllm and not soak"
 
 # Another version of Locust in a separate environment, with the newest gevent that it supports.
@@ -136,7 +136,7 @@ test-vllm: $(READY) setup-vllm browser  ## run the tests with three vLLM servers
 screenshots: $(READY) browser  ## generate the screenshots of the README and of the docs
 	PYTHONPATH=tests/support:tests/support/client $(BIN)/python docs/screenshots.py
 
-soak: $(READY) browser prometheus curl gateways-litellm gateways-engines test-gateways  ## run test-gateways and the long tests: long streams, long runs, costs and their limits, many random examples, fuzzing, mutants
+soak: $(READY) browser prometheus curl gateways-engines test-gateways  ## run test-gateways and the long tests: long streams, long runs, costs and their limits, many random examples, fuzzing, mutants
 	INFERLOAD_SOAK=1 INFERLOAD_FRESH=1 $(BIN)/python -m pytest -m "not vllm" tests/e2e/faults/test_e2e_stop.py tests/unit/deploy/simulator/test_simulator_server.py
 	$(BIN)/python -m pytest -m "soak and not vllm and not fuzz"
 	@$(MAKE) --no-print-directory soak-fuzz

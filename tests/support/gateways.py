@@ -248,7 +248,7 @@ def traefik(folder: Path, servers: Sequence[int]) -> Iterator[Gateway]:
 
 @contextmanager
 def litellm(folder: Path, servers: Sequence[int]) -> Iterator[Gateway]:
-    """Run LiteLLM, which lists no model. It is large: `make gateways-litellm` installs it, and only `make soak` uses it."""
+    """Run LiteLLM, which lists no model."""
     assert _LITELLM.exists(), "LiteLLM is not installed: make gateways-litellm"
     port = unused_port()
     behind = [{"model": "hosted_vllm/*", "api_base": f"http://127.0.0.1:{server}/v1"} for server in servers]

@@ -71,8 +71,7 @@ def test_a_run_passes_through(ended: FinishedRun, run_case: RunCase) -> None:
         assert "router" not in name, "its own page"
 
 
-@pytest.mark.soak
-@run_cases(through, ("LiteLLM", False), ("LiteLLM", True))
+@run_cases(through, gateways=[("LiteLLM", False), ("LiteLLM", True)])
 def test_a_run_passes_through_litellm(ended: FinishedRun, run_case: RunCase) -> None:
     """It lists no model."""
     check(ended)

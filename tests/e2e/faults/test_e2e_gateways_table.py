@@ -165,10 +165,8 @@ def row(name: str, folder: Path, behind: Behind, server: ScriptedServer, direct:
     return f"| {' | '.join(text or '-' for text in texts)} |"
 
 
-@pytest.mark.parametrize(
-    "name",
-    [pytest.param(name, marks=[pytest.mark.soak] if name == "LiteLLM" else [pytest.mark.gateways]) for name in ROWS],
-)
+@pytest.mark.gateways
+@pytest.mark.parametrize("name", ROWS)
 def test_the_table_is_what_was_seen(
     name: str,
     server: tuple[Behind, ScriptedServer, ServerEvidence],

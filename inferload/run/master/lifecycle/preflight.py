@@ -205,8 +205,8 @@ def _servers(spec: RunSpec, own: ProcessSettings) -> tuple[ServerFacts, ...]:
         settings = client_settings(spec.scenario, target, "", own, "preflight")
         models = model_list(settings)
         sent = SentTurns()
-        names = names or [model_of(settings, models, sent)]
-        for doubt in dict.fromkeys(filter(None, map(models.doubt, names))):
+        named, names = names, names or [model_of(settings, models, sent)]
+        for doubt in dict.fromkeys(filter(None, map(models.doubt, named))):
             logger.warning("%s; the first request decides", doubt)
         servers.append(facts_of(replace(settings, target=models.target), models, names[0], sent))
     return tuple(servers)
