@@ -106,6 +106,15 @@ class TurnFile:
         found = [chunk.statistics for chunk in self._chunks("cached_tokens")]
         return min((each.min for each in found if each is not None and each.has_min_max), default=None)
 
+    @cached_property
+    def targets(self) -> set[str | None]:
+        """The first and the last target by name; None for turns without statistics."""
+        found = [chunk.statistics for chunk in self._chunks("target")]
+        known = [each is not None and each.has_min_max for each in found]
+        return {
+            end for each, has in zip(found, known, strict=True) for end in ((each.min, each.max) if has else (None,))
+        }
+
     def _chunks(self, column: str) -> list[Any]:
         metadata = self._metadata
         with reading(self.path):
@@ -187,13 +196,29 @@ class TurnFiles:
     def batches(self, columns: Sequence[str]) -> Iterator[pa.Table]:
         """Yield all turns, file by file, in tables of these columns with one row group each (about 4 MB).
 
-        SGLang and vLLM's Rust front end name only hits: if no turn has 0 cached tokens, those without a number have 0.
+        SGLang and vLLM's Rust front end name only hits: if no turn of a target has 0 cached tokens, those without a number have 0.
         """
-        least = [file.least_cached for file in self._own] if "cached_tokens" in columns else []
-        if not any(least) or 0 in least:
+        targets = self._naming_hits_only if "cached_tokens" in columns else []
+        if not targets:
             return (table for file in self._own for table in file.tables(columns))
-        read = dict.fromkeys((*columns, "input_tokens"))
-        return (_with_zeros(table).select(list(columns)) for file in self._own for table in file.tables(list(read)))
+        read = list(dict.fromkeys((*columns, "input_tokens", "target")))
+        return (_with_zeros(table, targets).select(list(columns)) for file in self._own for table in file.tables(read))
+
+    @cached_property
+    def _naming_hits_only(self) -> list[str | None]:
+        least = [file.least_cached for file in self._own]
+        targets = set[str | None]().union(*(file.targets for file in self._own))
+        if all(each is None for each in least):
+            return []
+        if len(targets) == 1 and None not in targets:
+            return list(targets) if 0 not in least else []
+        of_target: dict[str | None, int] = {}
+        for table in (table for file in self._own for table in file.tables(("target", "cached_tokens"))):
+            for target in pc.unique(table["target"]).to_pylist():
+                found = pc.min(table["cached_tokens"].filter(pc.equal(table["target"], target))).as_py()
+                if found is not None:
+                    of_target[target] = min(found, of_target.get(target, found))
+        return [target for target, tokens in of_target.items() if tokens]
 
     def table(self, columns: Sequence[str] = tuple(SCHEMA.names)) -> pa.Table:
         """Return these columns of all turns; an empty table if there are none."""
@@ -201,9 +226,10 @@ class TurnFiles:
         return pa.concat_tables([empty, *self.batches(columns)])
 
 
-def _with_zeros(table: pa.Table) -> pa.Table:
-    """Set the cached tokens of turns that have none to 0 if they have a usage."""
+def _with_zeros(table: pa.Table, targets: Sequence[str | None]) -> pa.Table:
+    """Set the cached tokens of turns of these targets that have none to 0 if they have a usage."""
     missing = pc.and_(pc.is_null(table["cached_tokens"]), pc.is_valid(table["input_tokens"]))
+    missing = pc.and_(missing, pc.is_in(table["target"], value_set=pa.array(targets, pa.string())))
     zeros = pc.if_else(missing, pa.scalar(0, SCHEMA.field("cached_tokens").type), table["cached_tokens"])
     return table.set_column(table.column_names.index("cached_tokens"), SCHEMA.field("cached_tokens"), zeros)
 

@@ -1,4 +1,7 @@
-"""Sleep until an instant, greenlets that a drain waits for, log lines during a wait, forks with greenlets, silences."""
+"""Sleep until an instant, greenlets that a drain waits for, log lines during a wait, forks of a process with greenlets.
+
+Also the time for which a process has polled without a pause.
+"""
 
 import contextlib
 import gc

@@ -205,15 +205,24 @@ def test_a_file_of_another_run_is_named_and_not_counted(tmp_path: Path) -> None:
         [turn(input_tokens=5, cached_tokens=None)],
     ]
 )
+@example(  # of three servers, of which one names only hits, one hits and misses, and one neither
+    [
+        [turn(target=target, input_tokens=9, cached_tokens=cached) for cached in both]
+        for target, both in {"a": (None, 8), "b": (None, 0), "c": (None, None)}.items()
+    ]
+)
 def test_batches_are_all_turns_and_size_counts_them(tmp_path: Path, parts: list[list[TurnRecord]]) -> None:
     run = tmp_path / str(len(list(tmp_path.iterdir())))
     (run / TURNS).mkdir(parents=True)
     for number, records in enumerate(parts):
         turns_file.write_part(run / TURNS, "w1", number, columns_of(records), ANCHOR)
     rows = [expected_row(record, ANCHOR) for records in parts for record in records]
-    cached = {row["cached_tokens"] for row in rows} - {None}
+    cached: dict[str, set[int]] = {row["target"]: set() for row in rows}
     for row in rows:
-        if cached and 0 not in cached and row["cached_tokens"] is None and row["input_tokens"] is not None:
+        cached[row["target"]] |= {row["cached_tokens"]} - {None}
+    for row in rows:
+        of_server = cached[row["target"]]
+        if of_server and 0 not in of_server and row["cached_tokens"] is None and row["input_tokens"] is not None:
             row["cached_tokens"] = 0  # the server names only hits
     pieces = list(OpenRun(run).turns.batches(SCHEMA.names))
     assert [row for piece in pieces for row in piece.to_pylist()] == rows
