@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from inferload.campaign.sweep.study import Study, StudyTable
 
 from ..charts.chart import BLUE, GREEN, HEAT, ORANGE, RED, TEAL, VIOLET, Picture, PlotlyDict, layout, numbers, title
-from .findings import Grid, MeasuredRow, anchor, bases, effect, grid_of, published_change, term_of
+from .findings import Grid, MeasuredRow, anchor, bases, grid_of, published_change, row_effect, term_of
 
 _COLOURS = (BLUE, ORANGE, GREEN, VIOLET, TEAL, RED)
 _ROW_PX = 26
@@ -42,11 +42,11 @@ def _changes(table: StudyTable, rows: Sequence[MeasuredRow], study: Study) -> Pi
         (
             f"{each.row.label}: {term_of(name).title}",
             published_change(table, base.row, each.row, name),
-            effect(base, each, name),
+            row_effect(base, each, name),
         )
         for name in reversed(table.figures)
         for each in reversed(rows)
-        if (base := base_of.get(each.row.label)) is not None
+        if (base := base_of.get(each.name)) is not None
     ]
     here = [(label, found) for label, _, found in points if found is not None]
     said = [(label, change) for label, change, _ in points if change is not None]

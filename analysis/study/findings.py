@@ -11,6 +11,7 @@ from inferload.figures import server_figures
 from inferload.figures.limits import gate_grammar
 from inferload.results.statistics import paired_runs
 from inferload.results.statistics.paired_runs import Effect
+from inferload.scenario.schema.words import Words
 
 from ..comparison.compare import FEWEST_PAIRS
 from ..comparison.sides import mean_over_runs
@@ -26,9 +27,15 @@ Answer = Literal[
     "no change found",
     "change found",
     "does not hold here",
+    "not reached",
     "not tested",
     "not measured",
 ]
+# The answer on a claim about several rows or figures is the first of these that one of them has.
+_DECIDING: tuple[Answer, ...] = (
+    *("opposite here", "does not hold here", "change found", "not found here", "smaller here"),
+    *("not tested", "not measured", "no change found", "holds here"),
+)
 
 
 def term_of(name: str) -> Term:
@@ -49,6 +56,10 @@ class MeasuredRow:
 
     row: Row
     runs: tuple[StudyRun, ...]
+
+    @property
+    def name(self) -> str:
+        return self.row.name
 
     @property
     def counted(self) -> tuple[StudyRun, ...]:
@@ -99,25 +110,38 @@ def _rows_of(table: StudyTable, plan: Study, runs: Sequence[StudyRun]) -> list[R
                     "" if load is None else number(load),
                 ]
                 rows.append(
-                    Row(label=", ".join(filter(None, words)) or variant, variant=variant, scenario=scenario, load=load)
+                    Row(
+                        label=Words(en=", ".join(filter(None, words)) or variant),
+                        variant=variant,
+                        scenario=scenario,
+                        load=load,
+                    )
                 )
     return rows
 
 
-def effect(base: MeasuredRow, other: MeasuredRow, name: str) -> Effect | None:
-    """Return the effect on a figure over the pairs of both rows; None if there are none, or a value is not above 0."""
-    before, after = base.by_pair(name), other.by_pair(name)
+def effect(before: Mapping[int, float], after: Mapping[int, float]) -> Effect | None:
+    """Return the effect over the pairs of both, values by pair; None if there are none, or a value is not above 0."""
     pairs = sorted(before.keys() & after.keys())
     if not pairs or min(*(before[pair] for pair in pairs), *(after[pair] for pair in pairs)) <= 0:
         return None
     return paired_runs.effect([before[pair] for pair in pairs], [after[pair] for pair in pairs]).confirmed()
 
 
+def row_effect(base: MeasuredRow, other: MeasuredRow, name: str) -> Effect | None:
+    """Return the effect of a row against another one on a figure; None as in `effect`."""
+    return effect(base.by_pair(name), other.by_pair(name))
+
+
 def spread(base: MeasuredRow, other: MeasuredRow, name: str) -> tuple[float, float] | None:
     """Return the lowest and the highest change of a single pair; None with fewer than two pairs."""
-    before, after = base.by_pair(name), other.by_pair(name)
-    changes = [after[pair] / before[pair] - 1 for pair in before.keys() & after.keys() if before[pair] > 0]
+    changes = [ratio - 1 for ratio in _ratios(base, other, name).values()]
     return (min(changes), max(changes)) if len(changes) > 1 else None
+
+
+def _ratios(base: MeasuredRow, other: MeasuredRow, name: str) -> dict[int, float]:
+    before, after = base.by_pair(name), other.by_pair(name)
+    return {pair: after[pair] / before[pair] for pair in before.keys() & after.keys() if before[pair] > 0}
 
 
 def bases(table: StudyTable, plan: Study, rows: Sequence[MeasuredRow]) -> dict[str, MeasuredRow]:
@@ -125,7 +149,7 @@ def bases(table: StudyTable, plan: Study, rows: Sequence[MeasuredRow]) -> dict[s
     part = plan.parts.get(table.part)
     by_row = {id(each.row): each for each in rows}
     found = {
-        each.row.label: table.base_of(each.row, [other.row for other in rows], part.labels[0] if part else "")
+        each.name: table.base_of(each.row, [other.row for other in rows], part.labels[0] if part else "")
         for each in rows
     }
     return {label: by_row[id(row)] for label, row in found.items() if row is not None}
@@ -149,26 +173,113 @@ class Finding:
     published: str
     here: str
 
+    @property
+    def why(self) -> str:
+        """Return the reason that fits the answer; empty if nothing was tested."""
+        why = self.claim.why
+        match self.answer:
+            case "holds here" | "no change found":
+                return str(why.holds)
+            case "smaller here":
+                return str(why.smaller or why.holds)
+            case "opposite here" | "does not hold here" | "change found":
+                return str(why.fails)
+            case "not found here":
+                return str(why.unclear or "")
+        return ""
+
 
 def finding(claim: Claim, plan: Study, results: StudyResults) -> Finding:
     table = plan.table(claim.table)
     rows = measured(table, plan, results)
-    row = next((each for each in rows if each.row.label == claim.row), None)
-    if row is None or not row.counted:
-        problem = "no valid run" if row is not None and row.runs else "left out by --quick" if plan.quick else "not run"
-        return Finding(claim, "not measured", "", plan.left_out.get(table.part) or problem)
+    chosen = [each for each in rows if claim.row in (None, each.name)]
+    counted = [each for each in chosen if each.counted]
+    if not counted:
+        problem = (
+            "no valid run" if any(each.runs for each in chosen) else "left out by --quick" if plan.quick else "not run"
+        )
+        return Finding(claim, "not measured", "", str(plan.left_out.get(table.part) or problem))
+    reached = [
+        each for each in counted if claim.when is None or gate_grammar.parse(claim.when).holds(_of(each, claim.when))
+    ]
+    if not reached:
+        here = "; ".join(f"{each.row.label}: {_said(each, claim.when or '')}" for each in counted[-3:])
+        return Finding(claim, "not reached", "", here)
+    found = [each for row in reached for each in _answers(claim, table, plan, rows, row)]
+    answers = [each.answer for each in found]
+    answered = next(each for each in _DECIDING if each in answers)
+    deciding = [each for each in found if each.answer == answered]
+    published = next((each.published for each in deciding if each.published), "")
+    return Finding(claim, answered, published, "; ".join(dict.fromkeys(each.here for each in deciding[:3])))
+
+
+def _answers(
+    claim: Claim, table: StudyTable, plan: Study, rows: Sequence[MeasuredRow], row: MeasuredRow
+) -> list[Finding]:
+    """Return the findings on one row: one, or for `best` one for each figure and other row."""
+    several = f"{row.row.label}: " if claim.row is None else ""
     if claim.holds is not None:
-        value = row.value(claim.figure)
-        here = f"{term_of(claim.figure).title} {_value_text(claim.figure, value)}"
-        holds = gate_grammar.parse(claim.holds).holds(value)
-        answered: Answer = "not measured" if value is None else "holds here" if holds else "does not hold here"
-        return Finding(claim, answered, "", here)
-    base = bases(table, plan, rows).get(claim.row)
-    found = None if base is None else effect(base, row, claim.figure)
-    published = "" if base is None else _change_text(published_change(table, base.row, row.row, claim.figure))
+        gate = gate_grammar.parse(claim.holds)
+        value = _of(row, claim.holds)
+        said = ", ".join(dict.fromkeys(_said(row, each) for each in (claim.when, claim.holds) if each))
+        answered: Answer = (
+            "not measured" if value is None else "holds here" if gate.holds(value) else "does not hold here"
+        )
+        return [Finding(claim, answered, "", several + said)]
+    if claim.expect == "best":
+        others = [each for each in rows if each is not row and each.counted]
+        return [
+            _rival(claim, row, other, name)
+            for other in others
+            for name in table.figures
+            if name == (claim.figure or name)
+        ]
+    name, by_label, base_of = claim.figure or "", {each.name: each for each in rows}, bases(table, plan, rows)
+    base = base_of.get(row.name) if claim.against is None else by_label[claim.against]
+    if base is None:
+        return [] if claim.row is None else [Finding(claim, "not measured", "", "no base")]
+    size = None if claim.than else published_change(table, base.row, row.row, name)
+    if claim.than is None:
+        found = row_effect(base, row, name)
+    else:
+        other, other_base = by_label[claim.than], base_of.get(claim.than)
+        found = None if other_base is None else effect(_ratios(other_base, other, name), _ratios(base, row, name))
+    published = _change_text(size)
     if found is None:
-        return Finding(claim, "not measured", published, "no pairs of runs with this figure")
-    return Finding(claim, answer(claim, found), published, effect_text(found))
+        return [Finding(claim, "not measured", published, f"{several}no pairs of runs with this figure")]
+    against = str(by_label[claim.than].row.label) if claim.than else ""
+    here = several + effect_text(found) + (f" against the change of {against}" if against else "")
+    return [Finding(claim, answer(claim, found, size), published, here)]
+
+
+def _rival(claim: Claim, row: MeasuredRow, other: MeasuredRow, name: str) -> Finding:
+    """Return the finding on one figure against one other row, for a claim to be the best."""
+    found, term = row_effect(other, row, name), term_of(name)
+    if found is None:
+        return Finding(claim, "not measured", "", f"{term.title}: no pairs with {other.row.label}")
+    match direction(found):
+        case "not tested":
+            answered: Answer = "not tested"
+        case "none":
+            answered = "not found here"
+        case way:
+            answered = "holds here" if way == term.better else "does not hold here"
+    return Finding(claim, answered, "", f"{term.title} against {other.row.label}: {effect_text(found)}")
+
+
+def _figure_of(condition: str) -> str:
+    gate = gate_grammar.parse(condition)
+    return gate.name if gate.statistic is None else f"{gate.statistic}({gate.name})"
+
+
+def _of(row: MeasuredRow, condition: str) -> float | None:
+    """Return the mean of the figure of a condition."""
+    return row.value(_figure_of(condition))
+
+
+def _said(row: MeasuredRow, condition: str) -> str:
+    name = _figure_of(condition)
+    return f"{term_of(name).title} {_value_text(name, row.value(name))}"
 
 
 def direction(found: Effect) -> Literal["lower", "higher", "none", "not tested"]:
@@ -180,17 +291,27 @@ def direction(found: Effect) -> Literal["lower", "higher", "none", "not tested"]
     return "none" if found.low <= 1 <= found.high else "lower" if found.ratio < 1 else "higher"
 
 
-def answer(claim: Claim, found: Effect) -> Answer:
-    match direction(found):
-        case "not tested":
-            return "not tested"
-        case "none":
-            return "no change found" if claim.expect == "no change" else "not found here"
-        case way if way != claim.expect:
-            return "change found" if claim.expect == "no change" else "opposite here"
-    if claim.least is not None and abs(found.ratio - 1) < claim.least:
-        return "smaller here"
-    return "holds here"
+def answer(claim: Claim, found: Effect, published: float | None = None) -> Answer:
+    """Return the answer on a claimed change. `published`: the change of the published values, the claimed size if `least` is none.
+
+    The size is rejected, as the direction is, if the whole interval is nearer to no change.
+    """
+    way = direction(found)
+    if way == "not tested":
+        return "not tested"
+    low, high = (found.ratio, found.ratio) if found.low is None or found.high is None else (found.low, found.high)
+    if claim.expect == "no change":
+        is_none = way == "none" or (low - 1 <= claim.within and high - 1 >= -claim.within)
+        return "no change found" if is_none else "change found"
+    if way == "none":
+        return "not found here"
+    if way != claim.expect:
+        return "opposite here"
+    size = claim.least
+    if size is None and published is not None and (published < 0) == (way == "lower"):
+        size = abs(published)
+    farthest = 1 - low if way == "lower" else high - 1
+    return "smaller here" if size is not None and farthest < size else "holds here"
 
 
 def effect_text(found: Effect) -> str:
@@ -221,12 +342,11 @@ def _value_text(name: str, value: float | None) -> str:
 def highest(table: StudyTable, rows: Sequence[MeasuredRow]) -> dict[tuple[str, str], float | None]:
     """Return the highest step of each variant and scenario up to which the table's condition holds; None: at no step."""
     condition = gate_grammar.parse(table.highest or "")
-    name = condition.name if condition.statistic is None else f"{condition.statistic}({condition.name})"
     found: dict[tuple[str, str], float | None] = {}
     broken: set[tuple[str, str]] = set()
     for each in sorted(rows, key=lambda each: each.row.load or 0.0):
         key = (each.row.variant or "", each.row.scenario or "")
-        value = each.value(name)
+        value = _of(each, table.highest or "")
         found.setdefault(key, None)
         if value is None or not condition.holds(value):
             broken.add(key)
@@ -274,7 +394,7 @@ def front(rows: Sequence[MeasuredRow], names: Sequence[str]) -> set[str]:
             (value or 0.0) * (1 if term.better == "lower" else -1) for value, term in zip(values, terms, strict=True)
         ]
 
-    known = {row.row.label: found for row in rows if (found := keys(row)) is not None}
+    known = {row.name: found for row in rows if (found := keys(row)) is not None}
     return {
         label
         for label, values in known.items()

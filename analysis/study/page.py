@@ -40,8 +40,8 @@ def headline(plan: Study, results: StudyResults) -> str:
     """Return the answers to the claims in one line."""
     answers = [found.answer for found in _findings(plan, results)]
     counts = [f"{answer}: {answers.count(answer)}" for answer in dict.fromkeys(answers)]
-    title = plan.title if plan.title.endswith("?") else f"{plan.title}:"
-    return "; ".join([f"{title} {plural(len(answers), 'claim')}", *counts]) if answers else plan.title
+    title = str(plan.title) if plan.title.en.endswith("?") else f"{plan.title}:"
+    return "; ".join([f"{title} {plural(len(answers), 'claim')}", *counts]) if answers else str(plan.title)
 
 
 def markdown(plan: Study, results: StudyResults) -> str:
@@ -74,7 +74,7 @@ def _model(plan: Study, results: StudyResults) -> dict[str, Any]:
         "parts": [
             (
                 name,
-                part.title,
+                str(part.title),
                 [
                     shown
                     for table in plan.tables

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from inferload.base.numbers import NOT_KNOWN, number, percent, plural, short
+from inferload.base.numbers import NOT_KNOWN, listed, number, percent, plural, short
 from inferload.campaign.sweep.study import Study, StudyTable
 from inferload.figures.figure import Head
 from inferload.figures.table import Cell, Table
@@ -16,7 +16,16 @@ _UNSTEADY = "~: in a run, fewer than 10 samples beyond the percentile."
 
 
 def findings(found: Sequence[claims.Finding]) -> Table:
-    rows = [(each.claim.text, each.published or "-", each.here, each.answer, each.claim.why) for each in found]
+    rows = [
+        (
+            f"{each.claim.text} ({each.claim.source})" if each.claim.source else str(each.claim.text),
+            each.published or "-",
+            each.here,
+            each.answer,
+            each.why or "-",
+        )
+        for each in found
+    ]
     return Table("findings", "Claims", ("claim", "published", "here", "finding", "why"), rows)
 
 
@@ -26,10 +35,10 @@ def of(table: StudyTable, rows: Sequence[claims.MeasuredRow], plan: Study) -> li
     unsteady = any(row.is_unsteady(name) for row in rows for name in table.figures)
     here = Table(
         table.key,
-        table.title,
+        str(table.title),
         ("", *(claims.term_of(name).head for name in table.figures)),
-        [(each.row.label, *(_value(each, name) for name in table.figures)) for each in rows],
-        " ".join(filter(None, (table.note, _UNSTEADY if unsteady else ""))),
+        [(str(each.row.label), *(_value(each, name) for name in table.figures)) for each in rows],
+        " ".join(filter(None, (_note(table), _UNSTEADY if unsteady else ""))),
     )
     shown = [here]
     if table.highest:
@@ -39,6 +48,12 @@ def of(table: StudyTable, rows: Sequence[claims.MeasuredRow], plan: Study) -> li
     if table.has_changes:
         shown += [_changes(table, rows, plan)]
     return shown
+
+
+def _note(table: StudyTable) -> str:
+    """Return the remark of a table, with the variants that an engine has in the place of others."""
+    instead = [f"{old} is {new}" for old, new in table.instead.items()]
+    return " ".join(filter(None, (str(table.note), f"On this engine, {listed(instead)}." if instead else "")))
 
 
 def _value(row: claims.MeasuredRow, name: str) -> Cell:
@@ -53,9 +68,9 @@ def _published(table: StudyTable, plan: Study) -> Table:
     rows = []
     for row in table.rows:
         if row.published:
-            rows.append((row.label, *(_NOT_PUBLISHED if value is None else value for value in row.published)))
+            rows.append((str(row.label), *(_NOT_PUBLISHED if value is None else value for value in row.published)))
     columns: list[str | Head] = ["", *(claims.term_of(name).head for name in table.figures)]
-    return Table(f"{table.key}-published", f"{table.title}: published", columns, rows, plan.source.setting)
+    return Table(f"{table.key}-published", f"{table.title}: published", columns, rows, str(plan.source.setting))
 
 
 def _changes(table: StudyTable, rows: Sequence[claims.MeasuredRow], plan: Study) -> Table:
@@ -63,17 +78,17 @@ def _changes(table: StudyTable, rows: Sequence[claims.MeasuredRow], plan: Study)
     base_of = claims.bases(table, plan, rows)
     lines: list[tuple[Cell, ...]] = []
     for each in rows:
-        if (base := base_of.get(each.row.label)) is None:
+        if (base := base_of.get(each.name)) is None:
             continue
         for name in table.figures:
-            found = claims.effect(base, each, name)
+            found = claims.row_effect(base, each, name)
             said = claims.published_change(table, base.row, each.row, name)
             if said is None and found is None:
                 continue
             single = claims.spread(base, each, name)
             lines.append(
                 (
-                    each.row.label,
+                    str(each.row.label),
                     claims.term_of(name).head,
                     "-" if said is None else f"{100 * said:+.3g} %",
                     NOT_KNOWN if found is None else claims.effect_text(found),
@@ -120,10 +135,10 @@ def _grid(table: StudyTable, grid: claims.Grid, rows: Sequence[claims.MeasuredRo
     for name in table.figures:
         head = claims.term_of(name).head.text
         lines = [(x, *values) for x, values in zip(grid.downs, grid.values(name), strict=True)]
-        shown.append(Table(claims.anchor(table, name), f"{table.title}: {head}", columns, lines, table.note))
+        shown.append(Table(claims.anchor(table, name), f"{table.title}: {head}", columns, lines, _note(table)))
     best = claims.front(rows, table.figures)
     leading = [
-        (each.row.label, *(_value(each, name) for name in table.figures)) for each in rows if each.row.label in best
+        (str(each.row.label), *(_value(each, name) for name in table.figures)) for each in rows if each.name in best
     ]
     note = "No other combination is better in one of the figures without being worse in another."
     heads: list[str | Head] = ["", *(claims.term_of(name).head for name in table.figures)]
@@ -144,7 +159,7 @@ def facts(plan: Study, results: StudyResults) -> list[tuple[str, str]]:
     shortened = ", shortened by --quick" if plan.quick else ""
     return [
         ("Source", f"{plan.source.title}, {plan.source.date}"),
-        ("Published with", plan.source.setting),
+        ("Published with", str(plan.source.setting)),
         ("Command", plan.command),
         ("Date", f"{results.started_at[:10]}, inferload {results.inferload}"),
         ("Engine", results.server or plan.engine),

@@ -148,7 +148,7 @@ def _resumed(arguments: argparse.Namespace) -> tuple[Study, Path]:
 
 
 def _summary_lines(study: Study, folder: Path, retry: bool) -> list[str]:
-    lines = [f"study {study.name}: {study.title}", *prose("  ", study.question)]
+    lines = [f"study {study.name}: {study.title}", *prose("  ", str(study.question))]
     for name, part in study.parts.items():
         lines += prose(f"  {name}: ", outline(part, folder / name, retry))
     return lines + [

