@@ -20,7 +20,7 @@ PARSER    := $(wildcard inferload/client/connection/native/parser/*)
 NATIVE    := $(PARSER) $(wildcard inferload/client/connection/native/transport/*)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-vllm demo demo-vllm browser prometheus curl gateways gateways-litellm gateways-engines screenshots test test-gateways test-locust test-python test-vllm soak-vllm studies mutation lint bench bench-client bench-quick bench-arrivals bench-workers bench-start bench-compare bench-peers bench-programs soak sanitized soak-fuzz clean
+.PHONY: help setup setup-vllm demo demo-vllm browser prometheus curl gateways gateways-litellm gateways-engines screenshots test test-gateways test-locust test-python test-vllm soak-vllm studies studies-vllm studies-simulated mutation lint bench bench-client bench-quick bench-arrivals bench-workers bench-start bench-compare bench-peers bench-programs soak sanitized soak-fuzz clean
 
 help:            ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 25
@@ -143,18 +143,22 @@ soak: $(READY) browser prometheus curl gateways-engines test-gateways  ## run te
 	INFERLOAD_SOAK=1 $(BIN)/python -m pytest -m "hypothesis and not soak and not vllm"
 	@$(MAKE) --no-print-directory mutation
 
-# Studies whose effect exists with a tiny model on a CPU; the others are simulated. An interrupted target continues where it was.
+# Studies whose effect exists with a tiny model on a CPU; all are simulated. An interrupted study continues where it was.
 STUDIES_VLLM      ?= agents features riddle triangle pressure users
-STUDIES_SIMULATOR ?= agents chat features matrix speculation throughput users
+STUDIES_SIMULATOR ?= $(basename $(notdir $(wildcard scenarios/studies/*.yaml)))
 
-studies: $(READY) setup-vllm  ## repeat the studies of docs/studies: with vLLM on the CPU, and on the simulator
-	@mkdir -p docs/studies
-	@for study in $(STUDIES_VLLM:%=%/vllm-cpu) $(STUDIES_SIMULATOR:%=%/simulator); do \
-		into=.cache/studies/$$study; mkdir -p $$into; \
-		if test -e $$into/study.yaml; then $(BIN)/inferload study --resume $$into; \
-		else $(BIN)/inferload study $${study%/*} --engine $${study#*/} --into $$into; fi || exit; \
-		$(BIN)/python -m inferload.analysis.study.page docs/studies --from $$into || exit; \
-	done
+studies: studies-vllm studies-simulated  ## repeat the studies of docs/studies: with vLLM on the CPU, and on the simulator
+
+studies-vllm: $(READY) setup-vllm $(STUDIES_VLLM:%=.study/%/vllm-cpu)  ## repeat those with vLLM on the CPU, about an hour
+
+studies-simulated: $(READY) $(STUDIES_SIMULATOR:%=.study/%/simulator)  ## repeat all on the simulator's virtual clock, with the CPU time of each
+
+.study/%: $(READY)
+	@mkdir -p docs/studies .cache/studies/$*; \
+	if test -e .cache/studies/$*/study.yaml -a ! -e .cache/studies/$*/results.json; then words="--resume .cache/studies/$*"; \
+	else rm -rf .cache/studies/$*; words="$(firstword $(subst /, ,$*)) --engine $(lastword $(subst /, ,$*)) --into .cache/studies/$*"; fi; \
+	bash -c 'TIMEFORMAT="study $*: %U + %S s of CPU time, %R s"; time $(BIN)/inferload study '"$$words" && \
+	$(BIN)/python -m inferload.analysis.study.page docs/studies --from .cache/studies/$*
 
 mutation: $(READY)  ## test a sample of mutants of figures, turns, statistics, verdict and live view, about an hour
 	$(BIN)/python tests/mutation.py
