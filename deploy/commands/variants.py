@@ -150,6 +150,7 @@ def _command(variant: Variant, engine: str | None, line: CommandLine | None) -> 
 def _page(variant: Variant, base: Variant | None, title: str, command: Sequence[str]) -> list[str]:
     lines = prose(f"{variant.name}: ", variant.purpose)
     lines += [f"  hardware   {variant.hardware}", *prose("  source     ", variant.source)]
+    lines += prose("  card       ", variant.hardware.note) if variant.hardware.note else []
     lines += prose("  simulated  ", f"step times of {stand_in(variant)}")
     lines += [line for name, text in _size_rows(variant) for line in prose(f"  {name:<11}", text)]
     if base is not None:

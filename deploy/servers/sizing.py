@@ -7,6 +7,7 @@ import math
 from dataclasses import dataclass, replace
 
 from inferload.base.errors import UsageError
+from inferload.base.numbers import plural
 
 from ..simulator import flags, server_config
 from ..simulator.core import hardware
@@ -44,7 +45,9 @@ class Sizing:
     capacity: Capacity | None
     problem: str
     quantized: bool = False  # all weights are counted at the bits of the quantisation
-    draft: str = ""  # model that drafts tokens, whose weights and KV cache are not counted
+    draft: str = ""  # what drafts tokens, whose KV cache, and weights if it is a model, are not counted
+    hybrid: bool = False  # some layers have a state for each sequence in place of a KV cache, which is not counted
+    own_length: int = 0  # the model's own context, if it applies and does not fit: vLLM refuses to start
 
 
 def sizing_of(variant: Variant) -> Sizing:
@@ -54,7 +57,9 @@ def sizing_of(variant: Variant) -> Sizing:
     if arguments.quantization is None:
         arguments.quantization = next((mark for mark in _MARKS if mark in variant.model.lower()), None)
     preset, build = _placed(variant), server_config.build_of(arguments)
+    own_length = preset.model.max_model_len if arguments.max_model_len is None else 0
     weight_bytes, kv_bytes = hardware.weight_bytes(preset, build), hardware.kv_bytes_per_token(preset, build)
+    drafts = variant.args.get("speculative-config") or {}
     capacity, problem = None, ""
     try:
         limits, _ = server_config.limits_of(arguments, preset, build, False)
@@ -71,7 +76,9 @@ def sizing_of(variant: Variant) -> Sizing:
         capacity=capacity,
         problem=problem,
         quantized=build.quantization is not None,
-        draft=str((variant.args.get("speculative-config") or {}).get("model", "")),
+        draft=str(drafts.get("model", f"the {drafts.get('method')} head" if drafts.get("method") == "mtp" else "")),
+        hybrid=bool(preset.model.kv_layers),
+        own_length=own_length if capacity is not None and own_length > capacity.tokens else 0,
     )
 
 
@@ -102,13 +109,19 @@ def rows(sizing: Sizing) -> list[tuple[str, str]]:
     if capacity is None:
         return [*described, ("fits", f"not known: {sizing.problem}")]
     sequences = " or ".join(
-        f"{capacity.sequences(length):,} sequences of {length:,} tokens ({_size(length * per_token)} each)"
+        f"{plural(capacity.sequences(length), 'sequence')} of {length:,} tokens ({_size(length * per_token)} each)"
         for length in (capacity.max_model_len, TYPICAL_TOKENS)
         if length <= capacity.max_model_len
     )
-    without = f", without the draft model, {sizing.draft}" if sizing.draft else ""
-    most = "at most " if sizing.quantized else ""
-    return [*described, ("fits", f"{most}{capacity.tokens:,} tokens of KV cache{without}: {sequences}")]
+    without = f", without {sizing.draft}, which drafts" if sizing.draft else ""
+    without += ", without the state of its layers of linear attention" if sizing.hybrid else ""
+    most = "at most " if sizing.quantized or sizing.hybrid else ""
+    refused = (
+        f"; the model's own context of {sizing.own_length:,} tokens does not fit: vLLM refuses to start without max-model-len"
+        if sizing.own_length
+        else ""
+    )
+    return [*described, ("fits", f"{most}{capacity.tokens:,} tokens of KV cache{without}: {sequences}{refused}")]
 
 
 def _size(size_bytes: float) -> str:
