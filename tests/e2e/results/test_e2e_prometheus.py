@@ -20,8 +20,13 @@ from simulator_process import Simulator
 from inferload.servers.bucket_bounds import ITL_S, REQUEST_S, TTFT_S
 
 EDGE = 1.0051  # a bucket may have values up to this factor above its bound
-# no verdict and outcome before the end, and failures need not fall into the window of the rate
-MAY_BE_EMPTY = {"Run: {{verdict}}", "Run: {{outcome}}", "Failures/s: {{failure}}"}
+# no verdict and outcome before the end, failures need not fall into the window of the rate, and the server does not speculate
+MAY_BE_EMPTY = {
+    "Run: {{verdict}}",
+    "Run: {{outcome}}",
+    "Failures/s: {{failure}}",
+    *(f"{title}: {target[1]}" for title, _, _, targets in dashboard._speculation_panels() for target in targets),
+}
 SCRAPER = {"X-Prometheus-Scrape-Timeout-Seconds": "2"}  # header of Prometheus
 HISTOGRAMS = (
     ("ttft", "ttft_ms", TTFT_S),
@@ -162,7 +167,7 @@ def test_the_pages_hold_promtools_rules_and_the_dashboards_metrics(ended: Finish
     for text in ended.seen["pages"].values():
         names |= {re.split(r"[{ ]", line)[0] for line in text.splitlines() if line and line[0] != "#"}
     expressions = [target["expr"] for panel in dashboard.document()["panels"] for target in panel["targets"]]
-    used = {name for text in expressions for name in re.findall(r"\b(?:inferload_|vllm:)\w+", text)}
+    used = {name for text in expressions for name in re.findall(r"\b(?:inferload_|vllm:(?!spec_decode))\w+", text)}
     assert used <= names, used - names
     assert {name.partition("_")[0].partition(":")[0] for name in used} == {"inferload", "vllm"}
 

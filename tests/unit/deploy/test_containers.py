@@ -16,7 +16,7 @@ import kubernetes_validate
 import pytest
 import referencing
 import yaml
-from inferload.deploy.render import compose, container_plan, kubernetes
+from inferload.deploy.render import compose, container_plan, dashboard, kubernetes
 from inferload.deploy.render.container_plan import ContainerImages, ContainerPlan, plan_of
 from inferload.deploy.variants.variant import bundled, named
 from paths import ROOT
@@ -152,7 +152,8 @@ def test_names_and_volumes_of_compose_exist() -> None:
         ["master:9646"],
         ["dcgm:9400"],
     ]
-    assert "dcgm" not in compose.document(plan("tiny-all", "simulator"))["services"]
+    without = compose.files(plan("tiny-all", "simulator"))
+    assert not [name for name, text in without.items() if "dcgm" in text.lower()]
 
 
 @pytest.mark.parametrize("shared", [False, True])
@@ -194,7 +195,8 @@ def test_commands_in_kubernetes_equal_those_of_compose() -> None:
     for part in ("master", "worker"):
         (container,) = jobs[f"inferload-llama3-tp2-{part}"]["spec"]["template"]["spec"]["containers"]
         words = [word.replace("inferload-llama3-tp2-master", "master") for word in container["args"]]
-        assert [word.replace("//inferload-llama3-tp2:", "//server:") for word in words] == services[part]["command"]
+        words = [word.replace("//inferload-llama3-tp2:", "//server:") for word in words]
+        assert words == services[part]["command"][: len(words)]  # compose alone has a page of the GPUs
         assert container["image"] == services[part]["image"]
 
 
@@ -313,6 +315,71 @@ def test_grafana_reads_the_provisioned_files() -> None:
     cells = {(panel["gridPos"]["x"], panel["gridPos"]["y"]) for panel in panels}
     assert len(cells) == len(panels)
     assert all(panel["gridPos"]["x"] + panel["gridPos"]["w"] <= 24 for panel in panels)
+
+
+def test_the_master_reads_the_pages_of_the_server_and_of_the_gpus() -> None:
+    words = compose.document(plan())["services"]["master"]["command"]
+    pages = [words[at + 1] for at, word in enumerate(words) if word == "--metrics-url"]
+    jobs = {
+        job["job_name"]: job["static_configs"][0]["targets"][0] for job in compose.prometheus(plan())["scrape_configs"]
+    }
+    assert pages == [f"http://{jobs[name]}/metrics" for name in ("server", "dcgm")]
+
+
+def test_panels_have_the_values_of_their_series(tmp_path: Path) -> None:
+    """promtool evaluates each expression; those of speculation and GPUs over made series, with a known result."""
+    panels = dashboard.document(gpus=True)["panels"]
+    expressions = {
+        f"{panel['title']}: {target['legendFormat']}": target["expr"]
+        .replace("$run", "r")
+        .replace("$__rate_interval", "15s")
+        for panel in panels
+        for target in panel["targets"]
+    }
+    made = {
+        'vllm:spec_decode_num_drafts_total{engine="0"}': 10,
+        'vllm:spec_decode_num_drafts_total{engine="1"}': 30,
+        'vllm:spec_decode_num_draft_tokens_total{engine="0"}': 160,
+        'vllm:spec_decode_num_accepted_tokens_total{engine="0"}': 60,
+        'vllm:spec_decode_num_accepted_tokens_per_pos_total{engine="0",position="0"}': 20,
+        'vllm:spec_decode_num_accepted_tokens_per_pos_total{engine="1",position="0"}': 16,
+        'vllm:spec_decode_num_accepted_tokens_per_pos_total{engine="0",position="1"}': 4,
+    }
+    gauges = {"DCGM_FI_DEV_GPU_UTIL": 97, "DCGM_FI_DEV_FB_USED": 40_000, "DCGM_FI_DEV_POWER_USAGE": 300}
+    gauges["DCGM_FI_DEV_SM_CLOCK"] = 1980
+    series = [{"series": name, "values": f"0+{step}x30"} for name, step in made.items()]
+    for pod in ("a", "b"):  # one GPU, twice
+        series += [
+            {"series": f'{name}{{Hostname="h",gpu="0",UUID="u",pod="{pod}"}}', "values": f"{value}x30"}
+            for name, value in gauges.items()
+        ]
+    gpu = '{Hostname="h", gpu="0"}'
+    expected = {
+        "Draft acceptance rate: accepted / drafted": [("{}", 60 / 160)],
+        "Draft tokens/s: drafted": [("{}", 160)],
+        "Draft tokens/s: accepted": [("{}", 60)],
+        "Mean acceptance length: tokens per step": [("{}", 1 + 60 / 40)],
+        "Accepted by position: position {{position}}": [('{position="0"}', 0.9), ('{position="1"}', 0.1)],
+        "GPU utilisation: {{Hostname}} GPU {{gpu}}": [(gpu, 97)],
+        "GPU memory: {{Hostname}} GPU {{gpu}}": [(gpu, 40_000)],
+        "GPU power: {{Hostname}} GPU {{gpu}}": [(gpu, 300)],
+        "GPU SM clock: {{Hostname}} GPU {{gpu}}": [(gpu, 1.98e9)],
+    }
+    tests = [
+        {"expr": expression, "eval_time": "20s"}
+        | {"exp_samples": [{"labels": labels, "value": value} for labels, value in expected.get(name, ())]}
+        for name, expression in expressions.items()
+    ]
+    assert expected.keys() <= expressions.keys()
+    rules = {
+        "evaluation_interval": "1s",
+        "tests": [{"interval": "1s", "input_series": series, "promql_expr_test": tests}],
+    }
+    (tmp_path / "test.yaml").write_text(json.dumps(rules))  # JSON is YAML
+    done = subprocess.run(
+        ["promtool", "test", "rules", str(tmp_path / "test.yaml")], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
 
 
 def test_prometheus_scrapes_the_exporter_of_the_master() -> None:
