@@ -29,7 +29,7 @@ def add_list(actions: Any) -> None:
 
 def add_show(actions: Any) -> None:
     parser = actions.add_parser(
-        "show", help="show a variant's command line, environment, sizes and difference from its base"
+        "show", help="show a variant's card, sizes, difference from its base, environment and command line"
     )
     add_variant(parser)
     parser.add_argument(

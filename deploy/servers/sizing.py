@@ -47,7 +47,7 @@ class Sizing:
     quantized: bool = False  # all weights are counted at the bits of the quantisation
     draft: str = ""  # what drafts tokens, whose KV cache, and weights if it is a model, are not counted
     hybrid: bool = False  # some layers have a state for each sequence in place of a KV cache, which is not counted
-    own_length: int = 0  # the model's own context, if it applies and does not fit: vLLM refuses to start
+    own_length: int = 0  # the model's own context, if it applies and does not fit, so that vLLM would not start
 
 
 def sizing_of(variant: Variant) -> Sizing:
@@ -57,7 +57,8 @@ def sizing_of(variant: Variant) -> Sizing:
     if arguments.quantization is None:
         arguments.quantization = next((mark for mark in _MARKS if mark in variant.model.lower()), None)
     preset, build = _placed(variant), server_config.build_of(arguments)
-    own_length = preset.model.max_model_len if arguments.max_model_len is None else 0
+    shape = hardware.shape_of(variant.model)
+    own_length = shape.max_model_len if shape is not None and arguments.max_model_len is None else 0
     weight_bytes, kv_bytes = hardware.weight_bytes(preset, build), hardware.kv_bytes_per_token(preset, build)
     drafts = variant.args.get("speculative-config") or {}
     capacity, problem = None, ""
@@ -70,13 +71,13 @@ def sizing_of(variant: Variant) -> Sizing:
         problem = str(error)
     return Sizing(
         devices=build.tensor_parallel,
-        stand_in="" if hardware.shape_of(variant.model) else preset.model.name,
+        stand_in="" if shape else preset.model.name,
         weight_bytes=weight_bytes,
         kv_bytes_per_token=kv_bytes,
         capacity=capacity,
         problem=problem,
         quantized=build.quantization is not None,
-        draft=str(drafts.get("model", f"the {drafts.get('method')} head" if drafts.get("method") == "mtp" else "")),
+        draft=str(drafts.get("model", "the model's own head" if "mtp" in str(drafts.get("method")) else "")),
         hybrid=bool(preset.model.kv_layers),
         own_length=own_length if capacity is not None and own_length > capacity.tokens else 0,
     )
@@ -116,12 +117,10 @@ def rows(sizing: Sizing) -> list[tuple[str, str]]:
     without = f", without {sizing.draft}, which drafts" if sizing.draft else ""
     without += ", without the state of its layers of linear attention" if sizing.hybrid else ""
     most = "at most " if sizing.quantized or sizing.hybrid else ""
-    refused = (
-        f"; the model's own context of {sizing.own_length:,} tokens does not fit: vLLM refuses to start without max-model-len"
-        if sizing.own_length
-        else ""
-    )
-    return [*described, ("fits", f"{most}{capacity.tokens:,} tokens of KV cache{without}: {sequences}{refused}")]
+    fits = f"{most}{capacity.tokens:,} tokens of KV cache{without}: {sequences}"
+    if sizing.own_length:
+        fits += f"; not the model's own context of {sizing.own_length:,} tokens: vLLM needs max-model-len to start"
+    return [*described, ("fits", fits)]
 
 
 def _size(size_bytes: float) -> str:

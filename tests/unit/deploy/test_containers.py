@@ -326,59 +326,51 @@ def test_the_master_reads_the_pages_of_the_server_and_of_the_gpus() -> None:
     assert pages == [f"http://{jobs[name]}/metrics" for name in ("server", "dcgm")]
 
 
+MADE = """\
+vllm:spec_decode_num_drafts_total{engine="0"} 0+10x30
+vllm:spec_decode_num_drafts_total{engine="1"} 0+30x30
+vllm:spec_decode_num_draft_tokens_total{engine="0"} 0+160x30
+vllm:spec_decode_num_accepted_tokens_total{engine="0"} 0+60x30
+vllm:spec_decode_num_accepted_tokens_per_pos_total{engine="0",position="0"} 0+20x30
+vllm:spec_decode_num_accepted_tokens_per_pos_total{engine="1",position="0"} 0+16x30
+vllm:spec_decode_num_accepted_tokens_per_pos_total{engine="0",position="1"} 0+4x30
+DCGM_FI_DEV_GPU_UTIL{Hostname="h",gpu="0",pod="a"} 97x30
+DCGM_FI_DEV_GPU_UTIL{Hostname="h",gpu="0",pod="b"} 97x30
+DCGM_FI_DEV_FB_USED{Hostname="h",gpu="0"} 40000x30
+DCGM_FI_DEV_POWER_USAGE{Hostname="h",gpu="0"} 300x30
+DCGM_FI_DEV_SM_CLOCK{Hostname="h",gpu="0"} 1980x30
+"""
+GPU = '{Hostname="h", gpu="0"}'
+SHOWN = {
+    "Draft acceptance rate": [[("{}", 60 / 160)]],
+    "Draft tokens/s": [[("{}", 160)], [("{}", 60)]],
+    "Mean acceptance length": [[("{}", 1 + 60 / 40)]],
+    "Accepted by position": [[('{position="0"}', 0.9), ('{position="1"}', 0.1)]],
+    "GPU utilisation": [[(GPU, 97)]],  # one GPU, twice on the page
+    "GPU memory": [[(GPU, 40_000)]],
+    "GPU power": [[(GPU, 300)]],
+    "GPU SM clock": [[(GPU, 1.98e9)]],
+}
+
+
 def test_panels_have_the_values_of_their_series(tmp_path: Path) -> None:
-    """promtool evaluates each expression; those of speculation and GPUs over made series, with a known result."""
-    panels = dashboard.document(gpus=True)["panels"]
-    expressions = {
-        f"{panel['title']}: {target['legendFormat']}": target["expr"]
-        .replace("$run", "r")
-        .replace("$__rate_interval", "15s")
-        for panel in panels
-        for target in panel["targets"]
-    }
-    made = {
-        'vllm:spec_decode_num_drafts_total{engine="0"}': 10,
-        'vllm:spec_decode_num_drafts_total{engine="1"}': 30,
-        'vllm:spec_decode_num_draft_tokens_total{engine="0"}': 160,
-        'vllm:spec_decode_num_accepted_tokens_total{engine="0"}': 60,
-        'vllm:spec_decode_num_accepted_tokens_per_pos_total{engine="0",position="0"}': 20,
-        'vllm:spec_decode_num_accepted_tokens_per_pos_total{engine="1",position="0"}': 16,
-        'vllm:spec_decode_num_accepted_tokens_per_pos_total{engine="0",position="1"}': 4,
-    }
-    gauges = {"DCGM_FI_DEV_GPU_UTIL": 97, "DCGM_FI_DEV_FB_USED": 40_000, "DCGM_FI_DEV_POWER_USAGE": 300}
-    gauges["DCGM_FI_DEV_SM_CLOCK"] = 1980
-    series = [{"series": name, "values": f"0+{step}x30"} for name, step in made.items()]
-    for pod in ("a", "b"):  # one GPU, twice
-        series += [
-            {"series": f'{name}{{Hostname="h",gpu="0",UUID="u",pod="{pod}"}}', "values": f"{value}x30"}
-            for name, value in gauges.items()
-        ]
-    gpu = '{Hostname="h", gpu="0"}'
-    expected = {
-        "Draft acceptance rate: accepted / drafted": [("{}", 60 / 160)],
-        "Draft tokens/s: drafted": [("{}", 160)],
-        "Draft tokens/s: accepted": [("{}", 60)],
-        "Mean acceptance length: tokens per step": [("{}", 1 + 60 / 40)],
-        "Accepted by position: position {{position}}": [('{position="0"}', 0.9), ('{position="1"}', 0.1)],
-        "GPU utilisation: {{Hostname}} GPU {{gpu}}": [(gpu, 97)],
-        "GPU memory: {{Hostname}} GPU {{gpu}}": [(gpu, 40_000)],
-        "GPU power: {{Hostname}} GPU {{gpu}}": [(gpu, 300)],
-        "GPU SM clock: {{Hostname}} GPU {{gpu}}": [(gpu, 1.98e9)],
-    }
+    """promtool evaluates each expression over made series, of which those of speculation and GPUs have a known result."""
+    panels = {panel["title"]: panel["targets"] for panel in dashboard.document(gpus=True)["panels"]}
+    assert SHOWN.keys() <= panels.keys()
     tests = [
-        {"expr": expression, "eval_time": "20s"}
-        | {"exp_samples": [{"labels": labels, "value": value} for labels, value in expected.get(name, ())]}
-        for name, expression in expressions.items()
+        {
+            "expr": target["expr"].replace("$run", "r").replace("$__rate_interval", "15s"),
+            "eval_time": "20s",
+            "exp_samples": [{"labels": labels, "value": value} for labels, value in samples],
+        }
+        for title, targets in panels.items()
+        for target, samples in zip(targets, SHOWN.get(title, [[]] * len(targets)), strict=True)
     ]
-    assert expected.keys() <= expressions.keys()
-    rules = {
-        "evaluation_interval": "1s",
-        "tests": [{"interval": "1s", "input_series": series, "promql_expr_test": tests}],
-    }
-    (tmp_path / "test.yaml").write_text(json.dumps(rules))  # JSON is YAML
-    done = subprocess.run(
-        ["promtool", "test", "rules", str(tmp_path / "test.yaml")], capture_output=True, text=True, check=False
-    )
+    series = [dict(zip(("series", "values"), line.rsplit(" ", 1), strict=True)) for line in MADE.splitlines()]
+    suite = [{"interval": "1s", "input_series": series, "promql_expr_test": tests}]
+    file = tmp_path / "test.yaml"
+    file.write_text(json.dumps({"evaluation_interval": "1s", "tests": suite}))  # JSON is YAML
+    done = subprocess.run(["promtool", "test", "rules", str(file)], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
 
 

@@ -27,7 +27,7 @@ def test_each_variant_is_shown_with_its_sizes(name: str, capsys: pytest.CaptureF
     given = named(name).args.get("max-model-len")
     shape = hardware.shape_of(named(name).model)
     too_long = given is None and shape is not None and shape.max_model_len > sizes["capacity"]["tokens"]
-    assert too_long == ("vLLM refuses to start without max-model-len" in " ".join(shown.split()))
+    assert too_long == ("vLLM needs max-model-len to start" in " ".join(shown.split()))
 
 
 def test_the_kv_cache_of_a_sequence_has_the_size_of_the_formula() -> None:
@@ -107,7 +107,8 @@ def test_only_layers_of_full_attention_have_a_kv_cache() -> None:
     fits = dict(sizing.rows(found))["fits"]
     assert fits.startswith("at most ")
     assert (
-        "without the mtp head, which drafts, without the state of its layers of linear attention: 1 sequence of" in fits
+        "without the model's own head, which drafts, without the state of its layers of linear attention: 1 sequence of"
+        in fits
     )
 
 
