@@ -43,7 +43,7 @@ _PARALLEL = ("tensor-parallel-size", "pipeline-parallel-size", "data-parallel-si
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _ENVIRONMENT_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _FLAG_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
-_TEXTS = {"family", "purpose", "base", "factor", "source", "old"}  # without effect on a run
+_TEXTS = {"family", "purpose", "base", "factor", "source", "old", "card"}  # without effect on a run
 _FAMILY_KEYS = {"source", "model", "hardware", "simulated_as", "prices", "variants"}
 
 
@@ -284,6 +284,7 @@ def document(variant: Variant) -> dict[str, Any]:
             "gpus": variant.hardware.gpus,
             "memory_gib": variant.hardware.memory_gib,
         },
+        "card": variant.hardware.note,
         "base": variant.base,
         "factor": variant.factor,
         "simulated_as": variant.simulated_as,
