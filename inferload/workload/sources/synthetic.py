@@ -87,9 +87,11 @@ class DrawnPrompt(Struct, frozen=True):
 def vllm_draws(source: RandomLengths, draws: VllmDraws) -> tuple[DrawnPrompt, ...]:
     """Return the prompts that `benchmark_serving.py` of vLLM 0.8 draws (RandomDataset.sample in benchmark_dataset.py).
 
-    Lengths are scaled if the source has others than the draws.
+    In its order: the tokens of the shared prefix, prompt lengths, answer lengths, start tokens. The ranges of the lengths are
+    those since vLLM's pull request 16126 (April 2025). Lengths are scaled if the source has others than the draws.
     """
     generator = np.random.RandomState(draws.seed)
+    generator.randint(0, draws.vocabulary, source.prefix_tokens)
     means = (draws.input_tokens or source.input_tokens, draws.output_tokens or source.output_tokens)
     drawn = [
         generator.randint(int(mean * (1 - source.range_ratio)), int(mean * (1 + source.range_ratio)) + 1, draws.prompts)

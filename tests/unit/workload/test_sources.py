@@ -12,6 +12,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -639,6 +640,34 @@ def test_the_draws_of_an_earlier_vllm_have_the_totals_that_it_printed(
     """Printed by benchmark_serving.py of vLLM 0.8 with seed 0 and a range ratio of 0.1, in a forum thread of June 2025."""
     source = RandomLengths(kind="random", range_ratio=0.1, **lengths)
     assert sum(drawn.prompt for drawn in vllm_draws(source, VllmDraws(prompts=prompts))) == total
+
+
+def starts(prompts: int, input_tokens: int, output_tokens: int, prefix_tokens: int = 0) -> set[int]:
+    """Return the first tokens of drawn prompts; prompts of two draws share their beginning if they share it."""
+    lengths = {"input_tokens": input_tokens, "output_tokens": output_tokens, "prefix_tokens": prefix_tokens}
+    source = RandomLengths(kind="random", range_ratio=0.1, **lengths)
+    return {drawn.start for drawn in vllm_draws(source, VllmDraws(prompts=prompts))}
+
+
+def test_which_numbers_of_prompts_show_what_the_thread_reports() -> None:
+    """7000/3000 keeps the prompts of 7000/1000, 10000/3000 loses them, and 7000/1000 has none of 12000/3000."""
+    found = [
+        prompts
+        for prompts in range(1, 101)
+        if starts(prompts, 7000, 1000) == starts(prompts, 7000, 3000)
+        and not starts(prompts, 7000, 3000) & starts(prompts, 10_000, 3000)
+        and not starts(prompts, 7000, 1000) & starts(prompts, 12_000, 3000)
+    ]
+    assert found == [7, 9]
+
+
+@pytest.mark.parametrize("prefix", [2, 100])
+def test_the_tokens_of_a_shared_prefix_are_drawn_first(prefix: int) -> None:
+    generator = np.random.RandomState(0)
+    for low, high, size in ((0, 151_643, prefix), (90, 111, 3), (9, 12, 3)):
+        generator.randint(low, high, size)
+    expected = {(start + index) % 151_643 for index, start in enumerate(generator.randint(0, 151_643, 3).tolist())}
+    assert starts(3, 100, 10, prefix) == expected
 
 
 @given(st.integers(1, 30), st.integers(0, 2**32 - 1), st.integers(2, 3000), st.integers(2, 3000), st.integers(1, 900))
