@@ -40,6 +40,14 @@ def test_the_kv_cache_of_a_sequence_has_the_size_of_the_formula() -> None:
     assert "4,096 tokens take 1.25 GiB" in dict(sizing.rows(found))["KV cache"]
 
 
+def test_the_vram_of_an_article_is_that_of_the_weights() -> None:
+    """GB on each card in its matrix: 16, 5 (AWQ), 8 (TP=2), 4 (TP=4), 2.5 (both); ours lack the embeddings of AWQ."""
+    found = [sizing.sizing_of(named(f"llama3-{name}")) for name in ("baseline", "awq", "tp2", "tp4", "tp2-awq")]
+    gib = [round(each.weight_bytes / each.devices / GIB, 2) for each in found]
+    assert gib == [14.96, 3.86, 7.48, 3.74, 1.93]
+    assert [each * GIB / 1e9 for each in gib] == pytest.approx([16, 5, 8, 4, 2.5], rel=0.18)
+
+
 @pytest.mark.parametrize(
     ("model", "shape"),
     [

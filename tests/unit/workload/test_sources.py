@@ -651,14 +651,15 @@ def starts(prompts: int, input_tokens: int, output_tokens: int, prefix_tokens: i
 
 def test_which_numbers_of_prompts_show_what_the_thread_reports() -> None:
     """7000/3000 keeps the prompts of 7000/1000, 10000/3000 loses them, and 7000/1000 has none of 12000/3000."""
-    found = [
-        prompts
-        for prompts in range(1, 101)
-        if starts(prompts, 7000, 1000) == starts(prompts, 7000, 3000)
-        and not starts(prompts, 7000, 3000) & starts(prompts, 10_000, 3000)
-        and not starts(prompts, 7000, 1000) & starts(prompts, 12_000, 3000)
-    ]
-    assert found == [7, 9]
+    short, middle, long, last = (
+        {prompts: starts(prompts, *lengths) for prompts in range(1, 101)}
+        for lengths in ((7000, 1000), (7000, 3000), (10_000, 3000), (12_000, 3000))
+    )
+    kept = [prompts for prompts in short if short[prompts] == middle[prompts]]
+    lost = [prompts for prompts in short if not middle[prompts] & long[prompts]]
+    assert [prompts for prompts in kept if prompts in lost and not short[prompts] & last[prompts]] == [7, 9]
+    assert (5 in kept, middle[5] == long[5]) == (True, True)
+    assert (not short[10] & middle[10], 10 in lost) == (True, True)
 
 
 @pytest.mark.parametrize("prefix", [2, 100])
