@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from inferload.base.numbers import number, percent
-from inferload.campaign.sweep.definition import grid_point
+from inferload.campaign.sweep.grid import words
 from inferload.campaign.sweep.study import Claim, Row, Study, StudyTable
 from inferload.figures import server_figures
 from inferload.figures.limits import gate_grammar
@@ -363,23 +363,23 @@ class Grid:
     downs: tuple[str, ...]
     across: str
     acrosses: tuple[str, ...]
-    rows: Mapping[str, MeasuredRow]  # by the name of the combination
+    rows: Sequence[MeasuredRow | None]  # of each combination, the last argument changing fastest; None: it has no runs
 
     def values(self, name: str) -> list[list[float | None]]:
         """Return a figure by `downs` and `acrosses`; None if it is unknown."""
-        points = [
-            [self.rows.get(grid_point({self.down: x, self.across: y})) for y in self.acrosses] for x in self.downs
-        ]
-        return [[None if row is None else row.value(name) for row in line] for line in points]
+        values = [None if row is None else row.value(name) for row in self.rows]
+        width = len(self.acrosses)
+        return [values[start : start + width] for start in range(0, len(values), width)]
 
 
 def grid_of(table: StudyTable, plan: Study, rows: Sequence[MeasuredRow]) -> Grid | None:
     """Return the grid of a table; None if its part has not two arguments."""
     part = plan.parts.get(table.part)
-    if not table.grid or part is None or len(part.grid_words) != 2:
+    if not table.grid or part is None or len(part.grid) != 2:
         return None
-    (down, downs), (across, acrosses) = part.grid_words.items()
-    return Grid(down, downs, across, acrosses, {each.row.variant or "": each for each in rows})
+    (down, downs), (across, acrosses) = ((flag, words(values)) for flag, values in part.grid.items())
+    measured = {each.row.variant: each for each in rows}
+    return Grid(down, downs, across, acrosses, [measured.get(name) for name in part.grid_points])
 
 
 def front(rows: Sequence[MeasuredRow], names: Sequence[str]) -> set[str]:

@@ -222,11 +222,6 @@ class StudyPart(Sweep):
     def scenario_names(self) -> tuple[str, ...]:
         return tuple(each.name or each.scenario for each in self.scenarios if isinstance(each, SweepScenario))
 
-    @property
-    def grid_words(self) -> dict[str, tuple[str, ...]]:
-        """Values of the arguments of the grid, as in the names of its combinations."""
-        return {flag: tuple(map(definition.grid_value, values)) for flag, values in self.grid.items()}
-
     def on(self, engine: Engine) -> OnEngine:
         return self.engines.get(engine, OnEngine())
 

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from hypothesis import strategies as st
 from inferload.deploy.launcher import launch, paths, probe, server_state
 from inferload.deploy.servers import local
 from inferload.deploy.servers.engines import Command, ServerSpec
+from inferload.deploy.variants.variant import check_name
 from ports import unused_port
 from simulator_process import Simulator
 
@@ -28,7 +30,7 @@ from inferload.campaign import process
 from inferload.campaign.commands import sweep as sweep_command
 from inferload.campaign.commands.sweep import _open_journal
 from inferload.campaign.journal import Journal, PortChosen, RunEnded, RunRetried, ServerReady, ServerStarting, alone
-from inferload.campaign.sweep import definition
+from inferload.campaign.sweep import definition, grid
 from inferload.campaign.sweep import plan as sweep_plan
 from inferload.campaign.sweep.definition import Sweep
 from inferload.campaign.sweep.runner import SweepRunner, clear_up, port_for
@@ -90,10 +92,56 @@ def test_a_grid_is_a_variant_per_combination() -> None:
     assert typed_yaml.from_text(typed_yaml.to_text(sweep), "x", Sweep) == sweep
 
 
-def test_the_words_and_the_size_of_a_grid_are_limited() -> None:
-    for grid, problem in [({"a": ["b/c"]}, "b/c: use letters"), ({"a": list(range(101))}, "101 combinations")]:
+K2, K4, NGRAM = ({"method": name, "num_speculative_tokens": k} for name, k in (("mtp", 2), ("mtp", 4), ("ngram", 4)))
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text("aA1./- é", max_size=70),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text("ab-.", max_size=3), inner, max_size=3),
+    max_leaves=6,
+)
+
+
+@pytest.mark.parametrize(
+    ("values", "names"),
+    [
+        ([None, K2, K4], ["speculative-config-off", "num_speculative_tokens-2", "num_speculative_tokens-4"]),
+        ([K2, NGRAM], ["method-mtp.num_speculative_tokens-2", "method-ngram.num_speculative_tokens-4"]),
+        ([None, K2], ["speculative-config-off", "method-mtp.num_speculative_tokens-2"]),
+        ([{"method": "mtp"}, K2], ["num_speculative_tokens-off", "num_speculative_tokens-2"]),
+        ([{"a": {"b": [1, 2]}}, {"a": {"b": [1]}}], ["a-b-1-2", "a-b-1"]),
+        ([{"model": "org/a b"}, {"model": "org/a-b"}], ["model-org-a-b", "model-org-a-b-2"]),
+        (["a", "A", 0.5], ["speculative-config-a", "speculative-config-A-2", "speculative-config-0.5"]),
+    ],
+)
+def test_a_combination_is_named_by_what_differs(values: list[Any], names: list[str]) -> None:
+    sweep = small(variants=(), grid={"speculative-config": values})
+    assert list(sweep.grid_points) == names
+    assert [sweep.variant(name).args.get("speculative-config") for name in names] == values
+    assert typed_yaml.from_text(typed_yaml.to_text(sweep, defaults=False), "x", Sweep) == sweep
+
+
+@given(st.dictionaries(st.text("ab-.", min_size=1, max_size=40), st.lists(VALUES, min_size=1, max_size=4), max_size=3))
+def test_names_of_combinations_are_distinct_and_valid_for_folders(values: dict[str, list[Any]]) -> None:
+    found = grid.points(values)
+    assert list(map(list, found.values())) == [list(values)] * len(found)
+    assert [list(each.values()) for each in found.values()] == (
+        [list(x) for x in product(*values.values())] if values else []
+    )
+    assert len({name.casefold() for name in found}) == len(found)
+    assert [check_name(name) for name in found] == list(grid.points(values))
+    for each in values.values():
+        assert len(set(grid.words(each))) == len(each)
+
+
+def test_values_of_a_grid_are_different_and_no_more_than_the_limit() -> None:
+    for grid_, problem in [
+        ({"a": list(range(101))}, "101 combinations"),
+        ({"a": [[1], [1]]}, r"grid: a \[1\] is listed twice"),
+        ({"max-num-seqs": [1], "max_num_seqs": [2]}, "max-num-seqs is listed twice"),
+    ]:
         with pytest.raises(ValueError, match=problem):
-            small(grid=grid)
+            small(grid=grid_)
+    with pytest.raises(UsageError, match="--api-key in the grid"):
+        small(grid={"api-key": ["x"]}).variant("api-key-x")
 
 
 def test_a_scenario_can_occur_several_times_with_changed_keys() -> None:
