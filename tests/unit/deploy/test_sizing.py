@@ -1,6 +1,8 @@
 """Sizes of variants: weights, KV cache, and what fits."""
 
 import json
+import re
+from dataclasses import replace
 from math import ceil
 
 import pytest
@@ -36,6 +38,25 @@ def test_the_kv_cache_of_a_sequence_has_the_size_of_the_formula() -> None:
         sizing.sizing_of(changed(named("llama70-base"), ["kv-cache-dtype=fp8"])).kv_bytes_per_token == 2 * 80 * 8 * 128
     )
     assert "4,096 tokens take 1.25 GiB" in dict(sizing.rows(found))["KV cache"]
+
+
+@given(st.sampled_from(list(bundled())), st.sampled_from([1, 2, 4]))
+def test_the_time_of_a_step_to_read_the_weights_follows_from_the_numbers_beside_it(name: str, gpus: int) -> None:
+    found = sizing.sizing_of(changed(named(name), [f"tensor-parallel-size={gpus}"]))
+    text = dict(sizing.rows(found))["reading"]
+    size_gb, devices, rate, read_ms = re.fullmatch(
+        r"([\d,.e-]+) GB / \((?:(\d) x )?([\d,]+) GB/s of .+\) = ([\d.e+-]+) ms a step, .+", text
+    ).groups(default="1")
+    read_gb_per_s = float(rate.replace(",", "")) * int(devices)
+    assert int(devices) == gpus
+    assert float(read_ms) == pytest.approx(1e3 * float(size_gb.replace(",", "")) / read_gb_per_s, rel=0.01)
+
+
+def test_70_ms_a_token_are_140_gb_at_2_tb_per_s() -> None:
+    """An article has 70 ms for FP16 and 17.5 ms for INT4, by one card that holds all weights."""
+    found = sizing.sizing_of(changed(named("llama70-base"), ["tensor-parallel-size=1"]))
+    one = replace(found, bandwidth_byte_per_s=2e12, device="a card")
+    assert dict(sizing.rows(one))["reading"].startswith("141.2 GB / (2,000 GB/s of a card) = 70.6 ms a step")
 
 
 @pytest.mark.parametrize(
