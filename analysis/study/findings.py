@@ -235,20 +235,26 @@ def _answers(
             if name == (claim.figure or name)
         ]
     name, by_label, base_of = claim.figure or "", {each.name: each for each in rows}, bases(table, plan, rows)
-    base = base_of.get(row.name) if claim.against is None else by_label[claim.against]
+    base = row if claim.sum_of else base_of.get(row.name) if claim.against is None else by_label[claim.against]
     if base is None:
         return [] if claim.row is None else [Finding(claim, "not measured", "", "no base")]
-    size = None if claim.than else published_change(table, base.row, row.row, name)
-    if claim.than is None:
+    size = None if claim.than or claim.sum_of else published_change(table, base.row, row.row, name)
+    against = ""
+    if claim.sum_of:
+        parts = [row.by_pair(each) for each in claim.sum_of]
+        sums = {pair: sum(part[pair] for part in parts) for pair in parts[0] if all(pair in part for part in parts)}
+        found = effect(sums, row.by_pair(name))
+        against = " + ".join(term_of(each).title for each in claim.sum_of)
+    elif claim.than is None:
         found = row_effect(base, row, name)
     else:
         other, other_base = by_label[claim.than], base_of.get(claim.than)
         found = None if other_base is None else effect(_ratios(other_base, other, name), _ratios(base, row, name))
+        against = f"the change of {other.row.label}"
     published = _change_text(size)
     if found is None:
         return [Finding(claim, "not measured", published, f"{several}no pairs of runs with this figure")]
-    against = str(by_label[claim.than].row.label) if claim.than else ""
-    here = several + effect_text(found) + (f" against the change of {against}" if against else "")
+    here = several + effect_text(found) + (f" against {against}" if against else "")
     return [Finding(claim, answer(claim, found, size), published, here)]
 
 

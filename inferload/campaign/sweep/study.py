@@ -132,6 +132,9 @@ class Claim(ScenarioPart):
     than: str | None = Field(
         default=None, description="label of a row: not values are compared, but the changes of both against their bases"
     )
+    sum_of: Annotated[tuple[Term, ...], Field(strict=False)] = Field(
+        default=(), description="figures of the same row, with whose sum the claim compares; empty: with another row"
+    )
     expect: Literal["lower", "higher", "no change", "best"] | None = Field(
         default=None,
         description="claimed direction of the change, or best: better than each other row; null: `holds` is the claim",
@@ -163,10 +166,11 @@ class Claim(ScenarioPart):
             refuse("least belongs to expect: lower or higher")
         if self.within and self.expect != "no change":
             refuse("within belongs to expect: no change")
-        if (self.against or self.than) and self.expect not in ("lower", "higher", "no change"):
-            refuse("against and than belong to a change; set expect: lower, higher or no change")
-        if self.against and self.than:
-            refuse("against and than are both given; remove one")
+        compared = [key for key in ("against", "than", "sum_of") if getattr(self, key)]
+        if compared and self.expect not in ("lower", "higher", "no change"):
+            refuse(f"{compared[0]} belongs to a change; set expect: lower, higher or no change")
+        if len(compared) > 1:
+            refuse(f"{' and '.join(compared)} are both given; remove one")
         return self
 
     @property
@@ -296,9 +300,11 @@ class Study(ScenarioPart):
             labels = [row.name for row in table.rows]
             if unknown := [label for label in claim.labels if label not in labels]:
                 raise ValueError(f"claim {claim.text.en!r}: {unknown[0]} is no row of table {claim.table}")
-            if claim.figure is not None and claim.figure not in table.figures:
-                raise ValueError(f"claim {claim.text.en!r}: {claim.figure} is no figure of table {claim.table}")
-            if claim.expect not in (None, "best") and claim.against is None and not table.has_changes:
+            figures = (*claim.sum_of, *((claim.figure,) if claim.figure else ()))
+            if foreign := [name for name in figures if name not in table.figures]:
+                raise ValueError(f"claim {claim.text.en!r}: {foreign[0]} is no figure of table {claim.table}")
+            against_base = claim.expect not in (None, "best") and claim.against is None and not claim.sum_of
+            if against_base and not table.has_changes:
                 raise ValueError(
                     f"claim {claim.text.en!r}: table {claim.table} has no base; set base, against, or holds"
                 )

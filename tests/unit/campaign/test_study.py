@@ -18,7 +18,21 @@ from inferload.scenario.files import catalog, typed_yaml
 
 BUNDLED = sorted((catalog.folder() / "studies").glob("*.yaml"))
 ENGINES: tuple[Engine, ...] = ("simulator", "vllm", "vllm-cpu")
-NAMES = {"agents", "chat", "features", "matrix", "pressure", "riddle", "speculation", "throughput", "triangle", "users"}
+NAMES = {
+    *(
+        "agents",
+        "chat",
+        "features",
+        "matrix",
+        "pressure",
+        "riddle",
+        "sets",
+        "speculation",
+        "throughput",
+        "triangle",
+        "users",
+    )
+}
 ARTICLES = DATA / "articles"
 STORED = sorted((ROOT / "docs" / "studies").glob("*.json"))
 SMALL = """\
