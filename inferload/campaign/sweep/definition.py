@@ -27,7 +27,7 @@ from inferload.scenario import scenario as scenarios
 from inferload.scenario.files import catalog, typed_yaml
 from inferload.scenario.scenario import Scenario
 from inferload.scenario.schema.base import AtLeastOne, Flag, ScenarioPart, Whole, distinct
-from inferload.scenario.schema.fields import Name
+from inferload.scenario.schema.fields import Name, Primary
 
 PLAN = "sweep.yaml"  # in the folder of a sweep
 MAX_POINTS = 100  # of a grid
@@ -102,7 +102,7 @@ class Sweep(ScenarioPart):
         description="each: one server start per pair; once: one start per variant, and verdicts that hold for these starts only",
     )
     seed: Whole = Field(default=0, description="seed for the seeds of the runs and the order of variants")
-    primary: str = Field(default=f"mean({TTFT.key})", description="measure of the verdict, as in a gate")
+    primary: Primary = Field(default=f"mean({TTFT.key})", description="measure of the verdict, as in a gate")
     sd_log: Annotated[float, Field(strict=True, gt=0)] = Field(
         default=SD_LOG,
         description="assumed standard deviation of the log ratio of a pair, for the detectable change: 0.05 is 5 %",
@@ -225,7 +225,7 @@ def with_changes(sweep: Sweep, changes: Mapping[str, Any], where: str) -> Sweep:
 
 
 def check(sweep: Sweep, where: str) -> None:
-    """Raise UsageError for unknown variants and scenarios, a scenario without an end, and what the clock cannot honour."""
+    """Raise UsageError for unknown variants and scenarios, unfit scenarios, and what the clock cannot honour."""
     for name in sweep.all_variants:
         sweep.variant(name)
     if sweep.clock == "virtual" and sweep.engine != "simulator":
@@ -233,3 +233,7 @@ def check(sweep: Sweep, where: str) -> None:
     for load in sweep.loads().values():
         if not load.scenario.ends_by_itself and sweep.measure_s is None:
             raise UsageError(f"{where}: scenario {load.source} has no end; set measure_s")
+        if load.scenario.of_tasks:
+            raise UsageError(
+                f"{where}: scenario {load.source} is for the tasks of a locustfile; name one with sessions"
+            )

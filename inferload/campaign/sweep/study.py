@@ -13,19 +13,15 @@ from pydantic import Field, model_validator
 from inferload.campaign.sweep import definition
 from inferload.campaign.sweep.definition import Clock, Engine, Sweep, SweepScenario
 from inferload.deploy.variants.variant import label
-from inferload.figures.limits import gate_grammar
 from inferload.scenario.files import catalog, typed_yaml
 from inferload.scenario.schema.base import Flag, ScenarioPart, distinct
-from inferload.scenario.schema.fields import Gate, Name, parsed_by
+from inferload.scenario.schema.fields import Gate, Name, Term
 from inferload.scenario.schema.words import NO_WORDS, Words
 
 STUDY = "study.yaml"  # in the folder of a study
 RESULTS = "results.json"  # figures of all its runs
 Hosts = Mapping[str, str]  # URLs of running servers by variant, for the engine `running`
 _NO_HOSTS: Hosts = MappingProxyType({})
-
-Term = Annotated[str, parsed_by(lambda text: gate_grammar.parse(f"{text} < 0"))]  # a figure as in a gate
-
 
 _OWN_SERVERS = Words(en="each combination of its grid is a server of its own", zh="网格中的每个组合都是一个单独的服务")
 

@@ -16,8 +16,8 @@ import pytest
 from e2e_runs import alive, wait_until
 from hypothesis import given
 from hypothesis import strategies as st
-from inferload.deploy.launcher import launch, paths, probe, server_state
-from inferload.deploy.servers import local
+from inferload.deploy.launcher import launch, machine_checks, paths, probe, server_state
+from inferload.deploy.servers import engines, local
 from inferload.deploy.servers.engines import Command, ServerSpec
 from inferload.deploy.variants.variant import check_name
 from ports import unused_port
@@ -153,6 +153,7 @@ def test_a_scenario_can_occur_several_times_with_changed_keys() -> None:
         small(scenarios=["smoke", {"scenario": "smoke", "set": ["workload.turns=9"]}]).loads()
 
 
+@pytest.mark.usefixtures("any_machine")
 def test_engine_and_arguments_can_be_changed_on_the_command_line(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["sweep", "tiny", "--dry-run", "--engine", "vllm-cpu", "--set", "max-num-seqs=3"]) == 0
     output = capsys.readouterr().out
@@ -204,7 +205,80 @@ def test_missing_variants_and_files_are_refused(tmp_path: Path, capsys: pytest.C
     assert cli.main(["sweep", "--resume", str(tmp_path)]) == 2
     assert "contains no sweep" in capsys.readouterr().err
     assert cli.main(["sweep", "tiny", "--into", f"{file}/out"]) == 2
-    assert f"--into {file}/out: Not a directory; choose a writable folder" in capsys.readouterr().err
+    assert f"--into {file}/out: {file} is no folder that can be written to" in capsys.readouterr().err
+
+
+DATA = """\
+schema: 1
+name: data
+workload: {kind: chat, output_tokens: 8, source: {kind: sharegpt, path: none.json}}
+arrivals: {kind: closed, users: 1, spawn_per_s: 1}
+phases: {warmup_s: 0, measure_s: 1, drain_s: 1}
+"""
+AGENT = DATA.replace(
+    "{kind: chat, output_tokens: 8, source: {kind: sharegpt, path: none.json}}", "{kind: live_agent, agent: no.py:A}"
+)
+TASKS = DATA.replace("{kind: chat, output_tokens: 8, source: {kind: sharegpt, path: none.json}}", "{kind: tasks}")
+FAMILY = """\
+source: x
+model: x/y
+hardware: {gpu: any, gpus: 1, memory_gib: 16}
+simulated_as: no-such-card
+variants: {a: {purpose: x}}
+"""
+
+
+@pytest.fixture
+def bare_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Change to a folder with scenarios and a family, without a GPU and vLLM for the CPU."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("VENV_VLLM", str(tmp_path / "none"))
+    monkeypatch.setattr(machine_checks, "nvidia_smi", lambda _query: [])
+    for name, text in (("data", DATA), ("agent", AGENT), ("tasks", TASKS), ("family", FAMILY)):
+        Path(f"{name}.yaml").write_text(text)
+
+
+@pytest.fixture
+def any_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Plan for a machine that has all engines."""
+    monkeypatch.setattr(engines, "check", lambda _spec: None)
+
+
+RUNNING = ["engine: running", "restart: once"]
+
+
+@pytest.mark.parametrize("clock", ["real", "virtual"])
+@pytest.mark.parametrize(
+    ("lines", "problem"),
+    [
+        (["variants: ['family.yaml:a']"], "a: --hardware no-such-card: unknown; choose from"),
+        (["set: [no-such-flag=1]"], "--no-such-flag: unknown"),
+        (["grid: {max-num-seqs: [0]}"], "--max-num-seqs 0: from 1"),
+        (["scenarios: [data.yaml]"], "scenario data: none.json: no such file"),
+        (["scenarios: [agent.yaml]"], "scenario data: no.py: no such file"),
+        (["scenarios: [tasks.yaml]"], "is for the tasks of a locustfile"),
+        (["primary: mean(foo)"], "primary: gate 'mean(foo) < 0', character 6: unknown measure foo"),
+        (["primary: mean(kv_cache_usage)"], "comparisons use figures of all turns"),
+        (["engine: vllm"], "its model is generated, for --engine vllm-cpu or simulator only"),
+        (["engine: vllm", "baseline: llama31-base", "variants: []"], "llama31-base: needs "),
+        (["engine: vllm-cpu"], "vllm-cpu: not installed in "),
+        ([*RUNNING, "variants: []", "hosts: {tiny-baseline: server:8000}"], "host 'server:8000': no http:// or"),
+    ],
+)
+@pytest.mark.usefixtures("bare_machine")
+def test_what_refuses_the_first_run_refuses_the_plan(
+    lines: list[str], problem: str, clock: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    keys = {line.partition(":")[0] for line in lines}
+    kept = [line for line in TEXT.splitlines() if line.partition(":")[0] not in keys]
+    virtual = clock == "virtual" and "engine" not in keys
+    Path("s.yaml").write_text("\n".join([*kept, *lines, f"clock: {'virtual' if virtual else 'real'}"]))
+    for options in (["--dry-run"], []):
+        assert cli.main(["sweep", "s.yaml", *options]) == 2
+        output = capsys.readouterr()
+        assert problem in output.err
+        assert output.err.count("\n") == 1
+        assert output.out == ""
 
 
 @pytest.mark.parametrize("pairs", ["0", "-1", "1001"])
@@ -302,6 +376,7 @@ def planned(folder: Path, capsys: pytest.CaptureFixture[str], parts: str, change
         (f"{CLOSED}measure_s: 20}}\ncache: {{arm: both}}", "", "about 10 min"),
     ],
 )
+@pytest.mark.usefixtures("any_machine")
 def test_the_planned_time_follows_from_phases_and_counts(
     parts: str, change: str, output: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -428,7 +503,7 @@ def test_a_sweep_resumes_after_a_signal_and_a_kill(tmp_path: Path) -> None:
         "variants": {
             "base": {"purpose": "p", "args": {"enable-prefix-caching": False}},
             "cached": {"base": "base", "factor": "f", "purpose": "p", "args": {"enable-prefix-caching": True}},
-            "broken": {"base": "base", "factor": "f", "purpose": "p", "args": {"max-num-seqs": -1}},
+            "broken": {"base": "base", "factor": "f", "purpose": "p", "args": {"exit-after-s": 0.001}},
         },
     }
     (tmp_path / "v.yaml").write_text(json.dumps(variants))
