@@ -1,13 +1,17 @@
-"""vLLM's log: throughput lines (every ten seconds) and the speculation lines after them.
+"""vLLM's log: throughput lines (every ten seconds) and the lines on hits and speculation after them.
 
 Rates and acceptance are means since the previous line; request counts and KV-cache usage are instantaneous; hit rates are of the
-last 1,000 requests of the engine. Prompt throughput counts computed tokens only. The log has neither year nor time zone: the year
-nearest to the run and the zone of this machine are assumed.
+last 1,000 requests of the engine. Prompt throughput counts computed tokens only, and before vLLM 0.16 cached ones as well. The
+log has neither year nor time zone: the year nearest to the run and the zone of this machine are assumed.
+
+Lines of the V0 engine (`vllm/engine/metrics.py` of 0.8.4) have waiting requests as Pending, and a hit rate of blocks since its
+start in a line of its own. Its draft acceptance counts tokens behind a rejected one as well, so it is not read. A field of a
+known line that is not read is named.
 """
 
 import re
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from itertools import chain
 from pathlib import Path
@@ -61,11 +65,11 @@ _THROUGHPUT = (
     _field(figures.COMPUTED_RATE, rf"Avg prompt throughput: {_NUMBER} tokens/s", mean=True),
     _field(figures.GENERATION_RATE, rf"Avg generation throughput: {_NUMBER} tokens/s", mean=True),
     _field(figures.RUNNING, rf"Running: {_NUMBER} reqs"),
-    _field(figures.WAITING, rf"Waiting: {_NUMBER} reqs"),
+    _field(figures.WAITING, rf"(?:Waiting|Pending): {_NUMBER} reqs"),
     _field(figures.WAITING_DEFERRED, rf"Deferred: {_NUMBER} reqs"),
     _field(figures.PREEMPTIONS, rf"Preemptions: {_NUMBER}"),
     _field(figures.KV_CACHE_USAGE, rf"KV cache usage: {_NUMBER}%", "max"),
-    _field(figures.HIT_RATE, rf"(?<!External )(?<!external )[Pp]refix cache hit rate: {_NUMBER}%", "mean"),
+    _field(figures.HIT_RATE, rf"(?<!External )(?<!external )[Pp]refix cache hit rate: (?:GPU: )?{_NUMBER}%", "mean"),
     _field(EXTERNAL_HIT_RATE, rf"External prefix cache hit rate: {_NUMBER}%", "mean"),
     _field(figures.MM_HIT_RATE, rf"MM cache hit rate: {_NUMBER}%", "mean"),
 )
@@ -75,10 +79,22 @@ _SPECULATION = (
     _field(figures.DRAFTED_RATE, rf"Drafted throughput: {_NUMBER} tokens/s", mean=True),
     _field(figures.ACCEPTED_TOKENS, rf"Accepted: {_NUMBER} tokens"),
     _field(figures.DRAFTED_TOKENS, rf"Drafted: {_NUMBER} tokens"),
-    _field(figures.ACCEPTANCE_RATE, rf"[Aa]vg Draft acceptance rate: {_NUMBER}%", "mean", mean=True),
+    _field(figures.ACCEPTANCE_RATE, rf"(?:[Aa]vg )?Draft acceptance rate: {_NUMBER}%", "mean", mean=True),
 )
-FIELDS = (*_THROUGHPUT, *_SPECULATION)
-_POSITIONS = re.compile(r"Per-position acceptance rate: ([0-9., ]+?)(?:, [A-Z]|$)")
+_V0_PROMPT = _field(figures.PROMPT_RATE, rf"Avg prompt throughput: {_NUMBER} tokens/s", mean=True)
+FIELDS = (_V0_PROMPT, *_THROUGHPUT, *_SPECULATION)
+# Fields by the mark of a line, the first that fits; the first two begin an entry, the others add to the last one.
+_V0_MARK, _MARK = "Pending: ", "Avg prompt throughput"
+_LINES: Mapping[str, Sequence[LogField]] = {
+    _V0_MARK: (_V0_PROMPT, *_THROUGHPUT[1:]),
+    _MARK: _THROUGHPUT,
+    "refix cache hit rate: GPU": _THROUGHPUT,
+    "SpecDecoding metrics": _SPECULATION,
+    "Speculative metrics": (),  # of V0
+    "DiffusionDecoding metrics": (),
+}
+_POSITIONS = re.compile(r"Per-position acceptance rate: ([0-9., ]+?)(?=, [A-Z]|$)")
+_NAMED = re.compile(rf"([A-Z][\w -]*): {_NUMBER}")
 
 _LONGEST_S = 60.0  # longest time that the means of a line cover
 _INTERVAL_S = 10.0  # time between throughput lines, assumed before the first line and after a gap
@@ -86,43 +102,48 @@ _INTERVAL_S = 10.0  # time between throughput lines, assumed before the first li
 
 @dataclass(frozen=True, slots=True)
 class LogLine:
-    """A throughput line with its speculation line. `day`: (month, day, hour, minute, second)."""
+    """A throughput line with those that belong to it. `day`: (month, day, hour, minute, second). `unread`: names of fields."""
 
     day: tuple[int, int, int, int, int]
     figures: dict[str, float]
-    per_position: tuple[float, ...] = field(default=())
+    per_position: tuple[float, ...] = ()
+    unread: tuple[str, ...] = ()
 
 
 def parse(text: str) -> list[LogLine]:
     """Parse the throughput lines of a log; other lines and impossible dates are ignored."""
     lines: list[LogLine] = []
     for row in text.splitlines():
-        if "Avg prompt throughput" in row:
-            stamp = _STAMP.search(row)
-            if stamp is not None:
-                month, day, hour, minute, second = (int(part) for part in stamp.groups())
-                if not _is_instant(month, day, hour, minute, second):
-                    continue
-                lines.append(LogLine((month, day, hour, minute, second), _figures(row, _THROUGHPUT)))
-        elif "SpecDecoding metrics" in row and lines:
-            last = lines[-1]
-            match = _POSITIONS.search(row.strip())
-            positions = tuple(float(part) for part in match[1].split(",") if part.strip()) if match else ()
-            lines[-1] = LogLine(last.day, last.figures | _figures(row, _SPECULATION), positions)
+        mark = next((mark for mark in _LINES if mark in row), None)
+        stamp = _STAMP.search(row)
+        if mark in (_V0_MARK, _MARK):
+            day = None if stamp is None else _instant(stamp)
+            if day is not None:
+                lines.append(_read(LogLine(day, {}), row, _LINES[mark]))
+        elif mark is not None and lines:
+            lines[-1] = _read(lines[-1], row, _LINES[mark])
     return lines
 
 
-def _is_instant(*day: int) -> bool:
+def _instant(stamp: re.Match[str]) -> tuple[int, int, int, int, int] | None:
+    month, day, hour, minute, second = (int(part) for part in stamp.groups())
     try:
-        datetime(2000, *day)  # type: ignore[arg-type]  # a leap year
+        datetime(2000, month, day, hour, minute, second)  # a leap year
     except ValueError:
-        return False
-    return True
+        return None
+    return month, day, hour, minute, second
 
 
-def _figures(row: str, fields: Sequence[LogField]) -> dict[str, float]:
-    matches = [(field, field.pattern.search(row)) for field in fields]
-    return {field.figure.key: float(match[1]) * field.factor for field, match in matches if match is not None}
+def _read(line: LogLine, row: str, fields: Sequence[LogField]) -> LogLine:
+    """Return a line with the fields of a further row of the log."""
+    positions = _POSITIONS.search(row.strip())
+    shares = tuple(float(part) for part in positions[1].split(",") if part.strip()) if positions else line.per_position
+    rest, found = _POSITIONS.sub("", row.strip()), {}
+    for each in fields:
+        if match := each.pattern.search(rest):
+            found[each.figure.key] = float(match[1]) * each.factor
+            rest = rest[: match.start()] + rest[match.end() :]
+    return LogLine(line.day, line.figures | found, shares, (*line.unread, *(name for name, _ in _NAMED.findall(rest))))
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,6 +153,7 @@ class VllmLog:
     name: str
     rows: Frame
     per_position: tuple[tuple[float, tuple[float, ...]], ...]  # (t_s, acceptance by position)
+    unread: tuple[str, ...]  # names of fields
 
 
 def read(path: Path, start_wall_ns: int, length_s: float) -> VllmLog:
@@ -153,13 +175,15 @@ def read(path: Path, start_wall_ns: int, length_s: float) -> VllmLog:
             "machine's zone; name the log of the run, or set TZ to the zone of the server"
         )
     per_position = tuple((t_s, acceptance) for t_s, acceptance in log.per_position if low_s <= t_s <= high_s)
-    return VllmLog(log.name, log.rows[inside], per_position)
+    return VllmLog(log.name, log.rows[inside], per_position, log.unread)
 
 
 def on_run_clock(name: str, lines: Iterable[LogLine], start_wall_ns: int) -> VllmLog:
     engines: dict[float, list[dict[str, float]]] = {}
     positions = []
+    unread: dict[str, None] = {}
     for line in lines:
+        unread |= dict.fromkeys(line.unread)
         t_s = _wall_s(line.day, start_wall_ns / 1e9) - start_wall_ns / 1e9
         engines.setdefault(t_s, []).append(line.figures)
         if line.per_position:
@@ -169,7 +193,7 @@ def on_run_clock(name: str, lines: Iterable[LogLine], start_wall_ns: int) -> Vll
         for field in FIELDS
         if any(field.figure.key in row for row in chain(*engines.values()))
     }
-    return VllmLog(name, Frame(rows), tuple(positions))
+    return VllmLog(name, Frame(rows), tuple(positions), tuple(unread))
 
 
 def _together(field: LogField, engines: Sequence[dict[str, float]]) -> float:
@@ -228,8 +252,13 @@ def table(log: VllmLog | None) -> Table | None:
         shares = [percent(float(value)) for value in (values_at.mean(), values_at.min(), values_at.max())]
         head = Head(f"accepted at position {index}", "accepted at position")
         rows.append((head, *shares, len(values_at)))
-    note = (
-        f"From {log.name}. Rates and acceptance: means since the previous line; hit rates: over the last 1,000 requests of the "
-        "engine; prompt tokens: without cached tokens. Assumed time zone: that of this machine."
+    is_v0 = figures.PROMPT_RATE.key in log.rows
+    note = f"From {log.name}. Rates and acceptance: means since the previous line; " + (
+        "hit rate of the V0 engine: of blocks, since its start; prompt tokens: with cached tokens."
+        if is_v0
+        else "hit rates: over the last 1,000 requests of the engine; prompt tokens: without cached tokens since vLLM 0.16, with "
+        "them before."
     )
+    note += " Assumed time zone: that of this machine."
+    note += f" Not read: {', '.join(log.unread)}." if log.unread else ""
     return Table("server-log", "Server log", ("", Head("mean of lines", "mean"), "min", "max", "lines"), rows, note)

@@ -29,7 +29,7 @@ def add_list(actions: Any) -> None:
 
 def add_show(actions: Any) -> None:
     parser = actions.add_parser(
-        "show", help="show a variant's command line, environment, sizes and difference from its base"
+        "show", help="show a variant's card, sizes, difference from its base, environment and command line"
     )
     add_variant(parser)
     parser.add_argument(
@@ -150,6 +150,7 @@ def _command(variant: Variant, engine: str | None, line: CommandLine | None) -> 
 def _page(variant: Variant, base: Variant | None, title: str, command: Sequence[str]) -> list[str]:
     lines = prose(f"{variant.name}: ", variant.purpose)
     lines += [f"  hardware   {variant.hardware}", *prose("  source     ", variant.source)]
+    lines += prose("  card       ", variant.hardware.note) if variant.hardware.note else []
     lines += prose("  simulated  ", f"step times of {stand_in(variant)}")
     lines += [line for name, text in _size_rows(variant) for line in prose(f"  {name:<11}", text)]
     if base is not None:

@@ -7,7 +7,7 @@ import os
 import shutil
 import subprocess
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import psutil
@@ -20,16 +20,21 @@ _TOLERANCE = 0.1  # share of the server's memory that other programs may use
 
 @dataclass(frozen=True, slots=True)
 class Hardware:
-    """Hardware of a variant. `gpus` 0: CPU only. `memory_gib`: per GPU, or of the machine without GPUs."""
+    """Hardware of a variant. `gpus` 0: CPU only. `memory_gib`: per GPU, or of the machine without GPUs.
+
+    `note`: what to expect of the current vLLM on the card, without effect on a run.
+    """
 
     gpu: str
     gpus: int
     memory_gib: int
+    note: str = field(default="", compare=False)
 
     def __post_init__(self) -> None:
         """Raise UsageError for values of another type."""
-        if not isinstance(self.gpu, str):
-            raise UsageError(f"hardware: gpu {self.gpu!r}: not a string; quote it")
+        for name, text in (("gpu", self.gpu), ("note", self.note)):
+            if not isinstance(text, str):
+                raise UsageError(f"hardware: {name} {text!r}: not a string; quote it")
         for name, value in (("gpus", self.gpus), ("memory_gib", self.memory_gib)):
             if type(value) is not int or value < 0:
                 raise UsageError(f"hardware: {name} {value!r}: needs an integer of 0 or more")

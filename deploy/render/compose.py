@@ -6,7 +6,7 @@ from typing import Any
 from . import dashboard
 from .container_plan import PORT, ContainerPlan, as_yaml, documents, head
 
-SERVER = f"http://server:{PORT}"
+SERVER, GPUS = f"http://server:{PORT}", "http://dcgm:9400"
 
 
 def files(plan: ContainerPlan) -> dict[str, str]:
@@ -16,7 +16,7 @@ def files(plan: ContainerPlan) -> dict[str, str]:
         "prometheus.yml": as_yaml(prometheus(plan)),
         "grafana/datasources.yaml": as_yaml(datasources),
         "grafana/dashboards.yaml": as_yaml(providers),
-        "grafana/inferload.json": json.dumps(dashboard.document(), indent=1) + "\n",
+        "grafana/inferload.json": json.dumps(dashboard.document(bool(plan.gpus)), indent=1) + "\n",
     }
     if plan.scenario_text is not None:
         texts["scenario.yaml"] = plan.scenario_text
@@ -25,12 +25,13 @@ def files(plan: ContainerPlan) -> dict[str, str]:
 
 def document(plan: ContainerPlan) -> dict[str, Any]:
     command = plan.server_command()
+    pages = [word for page in (SERVER, GPUS) for word in ("--metrics-url", f"{page}/metrics")] if plan.gpus else []
     (content,) = documents(
         "compose.yaml",
         plan,
         server_program=command[:1],
         server_words=_plain(command[1:]),
-        master_command=_plain(plan.master_command(SERVER)),
+        master_command=_plain([*plan.master_command(SERVER), *pages]),
         worker_command=plan.worker_command("master"),
     )
     services = content["services"]
@@ -41,7 +42,7 @@ def document(plan: ContainerPlan) -> dict[str, Any]:
         server["environment"] = {**variant_environment, "VLLM_API_KEY": None}
         del server["volumes"], server["shm_size"], content["volumes"]["models"]
     if not plan.gpus:
-        del server["deploy"], services["dcgm"]
+        del server["deploy"], services["dcgm"], master["depends_on"]["dcgm"]
     if plan.scenario_text is None:
         master["volumes"].pop()
     return dict(content)

@@ -1,4 +1,4 @@
-"""Grafana dashboard of a run: figures of inferload's exporter and of vLLM on one time axis."""
+"""Grafana dashboard of a run: figures of inferload's exporter, of vLLM and of NVIDIA's GPU exporter on one time axis."""
 
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -14,11 +14,10 @@ _OF_SERVERS = {TTFT: vllm.TTFT, ITL: vllm.ITL, E2E: vllm.E2E}
 Target = tuple[str, str]  # expression and legend
 
 
-def document() -> dict[str, Any]:
-    """Return the dashboard in Grafana's JSON model."""
-    panels = [
-        _panel(number, title, unit, kind, targets) for number, (title, unit, kind, targets) in enumerate(_panels())
-    ]
+def document(gpus: bool = False) -> dict[str, Any]:
+    """Return the dashboard in Grafana's JSON model. `gpus`: with panels of a GPU exporter."""
+    every = [*_panels(), *(_gpu_panels() if gpus else ())]
+    panels = [_panel(number, *panel) for number, panel in enumerate(every)]
     return {
         "uid": "inferload",
         "title": "inferload",
@@ -56,6 +55,7 @@ def _panels() -> Iterable[tuple[str, str, str, Sequence[Target]]]:
     hits = (f"{_rate(vllm.PREFIX_HITS)} / {_rate(vllm.PREFIX_QUERIES)}", "server: hits / queries")
     yield "Prefix-cache hit rate", "percentunit", "timeseries", [(cached, "client: cached / prompt tokens"), hits]
     yield "Preemptions/s", "short", "timeseries", [(_rate(vllm.PREEMPTIONS), "server")]
+    yield from _speculation_panels()
     yield (
         "Failures/s",
         "short",
@@ -72,6 +72,29 @@ def _panels() -> Iterable[tuple[str, str, str, Sequence[Target]]]:
     )
 
 
+def _speculation_panels() -> Iterable[tuple[str, str, str, Sequence[Target]]]:
+    """Yield the panels of speculative decoding, empty of a server without it."""
+    drafts, drafted, accepted = map(_rate, (vllm.SPEC_DRAFTS, vllm.SPEC_DRAFT_TOKENS, vllm.SPEC_ACCEPTED))
+    by_position = f"{_rate(vllm.SPEC_ACCEPTED_PER_POS, 'position')} / on() group_left () {drafts}"
+    yield "Draft acceptance rate", "percentunit", "timeseries", [(f"{accepted} / {drafted}", "accepted / drafted")]
+    yield "Draft tokens/s", "short", "timeseries", [(drafted, "drafted"), (accepted, "accepted")]
+    yield "Mean acceptance length", "short", "timeseries", [(f"1 + {accepted} / {drafts}", "tokens per step")]
+    yield "Accepted by position", "percentunit", "timeseries", [(by_position, "position {{position}}")]
+
+
+def _gpu_panels() -> Iterable[tuple[str, str, str, Sequence[Target]]]:
+    """Yield a panel for each metric of the GPUs. A GPU may have several series, one for each label of its users."""
+    for metric, title, unit, factor in _GPU:
+        by_gpu = f"max by (Hostname, gpu) ({metric}){factor}"
+        yield title, unit, "timeseries", [(by_gpu, "{{Hostname}} GPU {{gpu}}")]
+
+
+_GPU = (  # metric, title, Grafana's unit, factor to it
+    (vllm.GPU_USE, "GPU utilisation", "percent", ""),
+    (vllm.GPU_MEMORY, "GPU memory", "mbytes", ""),  # MiB
+    (vllm.GPU_POWER, "GPU power", "watt", ""),
+    (vllm.GPU_SM_CLOCK, "GPU SM clock", "hertz", " * 1e6"),
+)
 _STATES = (("run_phase", "phase"), ("verdict", "verdict"), ("outcome", "outcome"))
 _CLIENT = (("client_delay", "read delay"), ("loop_lag", "event loop lag"))
 

@@ -7,6 +7,7 @@ import math
 from dataclasses import dataclass, replace
 
 from inferload.base.errors import UsageError
+from inferload.base.numbers import plural
 
 from ..simulator import flags, server_config
 from ..simulator.core import hardware
@@ -46,7 +47,9 @@ class Sizing:
     capacity: Capacity | None
     problem: str
     quantized: bool = False  # all weights are counted at the bits of the quantisation
-    draft: str = ""  # model that drafts tokens, whose weights and KV cache are not counted
+    draft: str = ""  # what drafts tokens, whose KV cache, and weights if it is a model, are not counted
+    hybrid: bool = False  # some layers have a state for each sequence in place of a KV cache, which is not counted
+    own_length: int = 0  # the model's own context, if it applies and does not fit, so that vLLM would not start
 
 
 def sizing_of(variant: Variant) -> Sizing:
@@ -56,7 +59,10 @@ def sizing_of(variant: Variant) -> Sizing:
     if arguments.quantization is None:
         arguments.quantization = next((mark for mark in _MARKS if mark in variant.model.lower()), None)
     preset, build = _placed(variant), server_config.build_of(arguments)
+    shape = hardware.shape_of(variant.model)
+    own_length = shape.max_model_len if shape is not None and arguments.max_model_len is None else 0
     weight_bytes, kv_bytes = hardware.weight_bytes(preset, build), hardware.kv_bytes_per_token(preset, build)
+    drafts = variant.args.get("speculative-config") or {}
     capacity, problem = None, ""
     try:
         limits, _ = server_config.limits_of(arguments, preset, build, False)
@@ -67,7 +73,7 @@ def sizing_of(variant: Variant) -> Sizing:
         problem = str(error)
     return Sizing(
         devices=build.tensor_parallel,
-        stand_in="" if hardware.shape_of(variant.model) else preset.model.name,
+        stand_in="" if shape else preset.model.name,
         device=preset.device.name,
         bandwidth_byte_per_s=preset.device.bandwidth_byte_per_s,
         weight_bytes=weight_bytes,
@@ -75,7 +81,9 @@ def sizing_of(variant: Variant) -> Sizing:
         capacity=capacity,
         problem=problem,
         quantized=build.quantization is not None,
-        draft=str((variant.args.get("speculative-config") or {}).get("model", "")),
+        draft=str(drafts.get("model", "the model's own head" if "mtp" in str(drafts.get("method")) else "")),
+        hybrid=bool(preset.model.kv_layers),
+        own_length=own_length if capacity is not None and own_length > capacity.tokens else 0,
     )
 
 
@@ -112,13 +120,17 @@ def rows(sizing: Sizing) -> list[tuple[str, str]]:
     if capacity is None:
         return [*described, ("fits", f"not known: {sizing.problem}")]
     sequences = " or ".join(
-        f"{capacity.sequences(length):,} sequences of {length:,} tokens ({_size(length * per_token)} each)"
+        f"{plural(capacity.sequences(length), 'sequence')} of {length:,} tokens ({_size(length * per_token)} each)"
         for length in (capacity.max_model_len, TYPICAL_TOKENS)
         if length <= capacity.max_model_len
     )
-    without = f", without the draft model, {sizing.draft}" if sizing.draft else ""
-    most = "at most " if sizing.quantized else ""
-    return [*described, ("fits", f"{most}{capacity.tokens:,} tokens of KV cache{without}: {sequences}")]
+    without = f", without {sizing.draft}, which drafts" if sizing.draft else ""
+    without += ", without the state of its layers of linear attention" if sizing.hybrid else ""
+    most = "at most " if sizing.quantized or sizing.hybrid else ""
+    fits = f"{most}{capacity.tokens:,} tokens of KV cache{without}: {sequences}"
+    if sizing.own_length:
+        fits += f"; not the model's own context of {sizing.own_length:,} tokens: vLLM needs max-model-len to start"
+    return [*described, ("fits", fits)]
 
 
 def _size(size_bytes: float) -> str:

@@ -44,7 +44,7 @@ MAX_NAME = 64  # characters
 _NAME = re.compile(rf"[A-Za-z0-9][A-Za-z0-9._-]{{0,{MAX_NAME - 1}}}")
 _ENVIRONMENT_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _FLAG_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
-_TEXTS = {"family", "purpose", "base", "factor", "source", "old"}  # without effect on a run
+_TEXTS = {"family", "purpose", "base", "factor", "source", "old", "card"}  # without effect on a run
 _FAMILY_KEYS = {"source", "model", "hardware", "simulated_as", "prices", "variants"}
 
 
@@ -286,6 +286,7 @@ def document(variant: Variant) -> dict[str, Any]:
             "gpus": variant.hardware.gpus,
             "memory_gib": variant.hardware.memory_gib,
         },
+        "card": variant.hardware.note,
         "base": variant.base,
         "factor": variant.factor,
         "simulated_as": variant.simulated_as,

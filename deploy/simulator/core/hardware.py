@@ -33,7 +33,7 @@ class Device:
 
 @dataclass(frozen=True, slots=True)
 class ModelShape:
-    """Size of a decoder model, from its published config.json."""
+    """Size of a decoder model, from its published config.json. `kv_layers`: layers with a KV cache; 0: all."""
 
     name: str
     parameters: float
@@ -43,11 +43,12 @@ class ModelShape:
     head_dim: int
     max_model_len: int
     output_head: float  # parameters: vocabulary x hidden size
+    kv_layers: int = 0
 
     @property
     def kv_values_per_token(self) -> int:
-        """KV-cache values per token: keys and values of every layer."""
-        return 2 * self.layers * self.kv_heads * self.head_dim
+        """KV-cache values per token: keys and values of every layer that has them."""
+        return 2 * (self.kv_layers or self.layers) * self.kv_heads * self.head_dim
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,10 +101,12 @@ LLAMA3_0_8B = ModelShape("Llama-3-8B", 8.03e9, 32, 32, 8, 128, 8192, 0.525e9)
 LLAMA31_70B = ModelShape("Llama-3.1-70B", 70.6e9, 80, 64, 8, 128, 131_072, 1.051e9)
 LLAMA3_8B = ModelShape("Llama-3.1-8B", 8.03e9, 32, 32, 8, 128, 131_072, 0.525e9)
 QWEN3_32B = ModelShape("Qwen3-32B", 32.8e9, 64, 64, 8, 128, 40_960, 0.778e9)
+# 27.78e9: its index of weights has 55.56 GB in bfloat16, vision encoder and draft head included. 48 layers of linear attention.
+QWEN36_27B = ModelShape("Qwen3.6-27B", 27.78e9, 64, 24, 4, 256, 262_144, 1.271e9, kv_layers=16)
 TINY = ModelShape("a tiny model of 6.3 M parameters", 6.3e6, 2, 4, 2, 64, 32_768, 2.1e6)
 
 # Shapes of models by name, for sizes; step times exist for the presets only.
-_NAMED = (QWEN3_4B, QWEN3_32B, QWEN25_7B, QWEN25_72B, LLAMA2_70B, LLAMA3_0_8B, LLAMA3_8B, LLAMA31_70B)
+_NAMED = (QWEN3_4B, QWEN3_32B, QWEN25_7B, QWEN25_72B, LLAMA2_70B, LLAMA3_0_8B, LLAMA3_8B, LLAMA31_70B, QWEN36_27B)
 
 _GPU_FRONT = FrontEnd(request_s=0.001, prompt_token_s=1e-6, event_s=15e-6)  # assumed
 

@@ -96,6 +96,18 @@ def _list_lines() -> list[str]:
     ]
 
 
+def hosts_page() -> str:
+    """Return the lines of docs/how-to/studies.md: each bundled study with a `--host` for each server that it can use."""
+    lines = []
+    for path in sorted((catalog.folder() / "studies").glob("*.yaml")):
+        parts = studies.load(path).parts.values()
+        names = dict.fromkeys(name for part in parts if not part.grid for name in part.all_variants)
+        sides = " ".join(f"{name}=http://server{number}:8000" for number, name in enumerate(names, 1))
+        left_out = "each combination of its grid is a server of its own; use --engine vllm"
+        lines.append(f"inferload study {path.stem} --host {sides}" if names else f"# {path.stem}: {left_out}")
+    return "\n".join(lines) + "\n"
+
+
 def _new(arguments: argparse.Namespace) -> tuple[Study, Path]:
     if arguments.name is None:
         raise UsageError("study: needs NAME or --resume DIR; inferload study list prints the bundled ones")
@@ -164,3 +176,7 @@ def _page(folder: Path) -> bool:
     process = runner.report(folder)
     print(f"\n{(process.stdout or process.stderr).strip()}")
     return process.returncode == 0
+
+
+if __name__ == "__main__":
+    print(hosts_page(), end="")

@@ -50,3 +50,20 @@ def test_the_page_of_the_articles_names_existing_variants_scenarios_studies_and_
     assert set(re.findall(r"`(?:inferload )?study (\w+)`", text)) == set(studies)
     scenarios = set(re.findall(r"`((?:agent|chat)-[\w-]+)`", text))
     assert scenarios <= set(catalog.names())
+    for study, parts in re.findall(r"`(?:inferload )?study (\w+)`, parts? ((?:`\w+`(?:, )?)+)", text):
+        assert set(re.findall(r"\w+", parts)) <= set(studies[study].parts), (study, parts)
+
+
+def test_each_line_and_claim_has_its_place_in_the_text_and_a_source_for_facts_of_vllm() -> None:
+    text = (ROOT / "docs/background/articles.md").read_text(encoding="utf-8")
+    rows = [[cell.strip() for cell in line.strip("|").split(" | ")] for line in text.splitlines() if line[:2] == "| "]
+    heads = [row for row in rows if row[1] == "in the text"]
+    assert {tuple(head) for head in heads} == {
+        ("line or table", "in the text", "here"),
+        ("claim", "in the text", "checked by", "remark"),
+    }
+    assert len(heads) == 10
+    assert len(rows) > 90
+    assert [row for row in rows if len(row) not in (3, 4) or not all(row)] == []
+    facts = [row for row in rows if len(row) == 4 and re.search(r"\bvLLM\b|\bV[01]\b|\w\.py`", row[-1])]
+    assert [row for row in facts if not re.search(r"\b0\.\d+\b|\]\(", row[-1])] == []

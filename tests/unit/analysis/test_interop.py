@@ -85,6 +85,47 @@ def test_every_field_of_the_vllm_log_is_read() -> None:
         "external_cache_hit_rate": 0.07})  # fmt: skip
 
 
+# Lines of the V0 engine and of V1's speculation, as in vLLM 0.8.4 (vllm/engine/metrics.py, vllm/v1/spec_decode/metrics.py).
+V0 = (
+    "Avg prompt throughput: 50.0 tokens/s, Avg generation throughput: 20.0 tokens/s, Running: 9 reqs, Swapped: 2 reqs, "
+    "Pending: 5 reqs, GPU KV cache usage: 91.0%, CPU KV cache usage: 3.0%."
+)
+V0_HITS = "Prefix cache hit rate: GPU: 62.50%, CPU: 0.00%"
+V0_SPECULATION = (
+    "Speculative metrics: Draft acceptance rate: 0.713, System efficiency: 0.600, Number of speculative tokens: 4, "
+    "Number of accepted tokens: 70, Number of draft tokens: 98, Number of emitted tokens: 90."
+)
+V1_SPECULATION = "SpecDecoding metrics: Draft acceptance rate: 37.5%, Accepted: 3 tokens, Drafted: 8 tokens"
+V0_UNREAD = ("Swapped", "CPU KV cache usage", "CPU")
+
+
+@pytest.mark.parametrize(
+    ("rows", "figures", "unread"),
+    [
+        ([V0], {"prompt_tok_per_s": 50, "requests_waiting": 5, "kv_cache_usage": 0.91}, V0_UNREAD[:2]),
+        ([V0, V0_HITS], {"prefix_cache_hit_rate": 0.625}, V0_UNREAD),
+        ([V0, V0_SPECULATION], {"requests_running": 9}, (
+            *V0_UNREAD[:2], "Draft acceptance rate", "System efficiency", "Number of speculative tokens",
+            "Number of accepted tokens", "Number of draft tokens", "Number of emitted tokens")),
+        ([FIRST, V1_SPECULATION], {"acceptance_rate": 0.375, "accepted_tokens": 3, "drafted_tokens": 8}, ()),
+        ([FIRST, SPECULATION], {"acceptance_rate": 0.376}, ()),
+        ([MORE + ", Corrupted: 3 reqs"], {"preemptions": 4}, ("Corrupted",)),
+    ],
+)  # fmt: skip
+def test_a_field_of_a_known_line_is_read_or_named(
+    rows: list[str], figures: dict[str, float], unread: tuple[str, ...]
+) -> None:
+    (line,) = vllm_log.parse("".join(stamped(5, row) for row in rows))
+    assert {key: line.figures[key] for key in figures} == pytest.approx(figures)
+    assert line.unread == unread
+    assert ("acceptance_rate" in line.figures) == (rows[-1] in (V1_SPECULATION, SPECULATION))
+    assert ("prompt_tok_computed_per_s" in line.figures) != ("prompt_tok_per_s" in line.figures)
+    table = vllm_log.table(vllm_log.on_run_clock("log", [line], int(START_S * 1e9)))
+    assert table is not None
+    assert ("V0 engine: of blocks" in table.note) == (rows[0] is V0)
+    assert all(name in table.note for name in unread)
+
+
 def test_lines_with_an_impossible_date_are_skipped() -> None:
     wrong = stamped(5, FIRST).replace(datetime.fromtimestamp(START_S + 5).strftime("%m-%d"), "02-31")
     assert vllm_log.parse(wrong) == []

@@ -1,6 +1,7 @@
 """Studies: bundled files, plans, command line, and the stored pages of docs/studies."""
 
 import re
+import shlex
 from functools import cache
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from paths import DATA, ROOT
 
 from inferload import cli
 from inferload.base.errors import UsageError
+from inferload.campaign.commands import study as commands
 from inferload.campaign.sweep import study as definition
 from inferload.campaign.sweep.definition import Engine
 from inferload.campaign.sweep.study import STUDY, Study
@@ -166,12 +168,20 @@ def test_running_servers_replace_those_that_a_study_starts(small: Path, capsys: 
         assert problem in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("path", BUNDLED, ids=lambda path: path.stem)
-def test_each_part_without_a_grid_runs_on_running_servers(path: Path) -> None:
-    study = definition.load(path)
-    names = {name for part in study.parts.values() for name in (part.baseline, *part.variants)}
-    plan = study.resolved("running", hosts=dict.fromkeys(names, "http://a:1"))
-    assert set(plan.left_out) == {name for name, part in study.parts.items() if part.grid}
+def test_the_lines_for_running_servers_run_each_part_without_a_grid(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    page = (ROOT / "docs/how-to/studies.md").read_text(encoding="utf-8")
+    lines = commands.hosts_page()
+    assert f"campaign.commands.study -->\n```sh\n{lines}```" in page, "python -m inferload.campaign.commands.study"
+    monkeypatch.chdir(tmp_path)
+    for line, path in zip(lines.splitlines(), BUNDLED, strict=True):
+        grids = [name for name, part in loaded(path).parts.items() if part.grid]
+        if len(grids) == len(loaded(path).parts):
+            assert line.startswith(f"# {path.stem}: ")
+        else:
+            assert cli.main([*shlex.split(line)[1:], "--dry-run"]) == 0
+            assert capsys.readouterr().out.count("left out: ") == len(grids)
 
 
 def test_a_dry_run_shows_runs_and_duration_of_each_part(small: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -16,7 +16,7 @@ import kubernetes_validate
 import pytest
 import referencing
 import yaml
-from inferload.deploy.render import compose, container_plan, kubernetes
+from inferload.deploy.render import compose, container_plan, dashboard, kubernetes
 from inferload.deploy.render.container_plan import ContainerImages, ContainerPlan, plan_of
 from inferload.deploy.variants.variant import bundled, named
 from paths import ROOT
@@ -152,7 +152,8 @@ def test_names_and_volumes_of_compose_exist() -> None:
         ["master:9646"],
         ["dcgm:9400"],
     ]
-    assert "dcgm" not in compose.document(plan("tiny-all", "simulator"))["services"]
+    without = compose.files(plan("tiny-all", "simulator"))
+    assert not [name for name, text in without.items() if "dcgm" in text.lower()]
 
 
 @pytest.mark.parametrize("shared", [False, True])
@@ -194,7 +195,8 @@ def test_commands_in_kubernetes_equal_those_of_compose() -> None:
     for part in ("master", "worker"):
         (container,) = jobs[f"inferload-llama3-tp2-{part}"]["spec"]["template"]["spec"]["containers"]
         words = [word.replace("inferload-llama3-tp2-master", "master") for word in container["args"]]
-        assert [word.replace("//inferload-llama3-tp2:", "//server:") for word in words] == services[part]["command"]
+        words = [word.replace("//inferload-llama3-tp2:", "//server:") for word in words]
+        assert words == services[part]["command"][: len(words)]  # compose alone has a page of the GPUs
         assert container["image"] == services[part]["image"]
 
 
@@ -313,6 +315,63 @@ def test_grafana_reads_the_provisioned_files() -> None:
     cells = {(panel["gridPos"]["x"], panel["gridPos"]["y"]) for panel in panels}
     assert len(cells) == len(panels)
     assert all(panel["gridPos"]["x"] + panel["gridPos"]["w"] <= 24 for panel in panels)
+
+
+def test_the_master_reads_the_pages_of_the_server_and_of_the_gpus() -> None:
+    words = compose.document(plan())["services"]["master"]["command"]
+    pages = [words[at + 1] for at, word in enumerate(words) if word == "--metrics-url"]
+    jobs = {
+        job["job_name"]: job["static_configs"][0]["targets"][0] for job in compose.prometheus(plan())["scrape_configs"]
+    }
+    assert pages == [f"http://{jobs[name]}/metrics" for name in ("server", "dcgm")]
+
+
+MADE = """\
+vllm:spec_decode_num_drafts_total{engine="0"} 0+10x30
+vllm:spec_decode_num_drafts_total{engine="1"} 0+30x30
+vllm:spec_decode_num_draft_tokens_total{engine="0"} 0+160x30
+vllm:spec_decode_num_accepted_tokens_total{engine="0"} 0+60x30
+vllm:spec_decode_num_accepted_tokens_per_pos_total{engine="0",position="0"} 0+20x30
+vllm:spec_decode_num_accepted_tokens_per_pos_total{engine="1",position="0"} 0+16x30
+vllm:spec_decode_num_accepted_tokens_per_pos_total{engine="0",position="1"} 0+4x30
+DCGM_FI_DEV_GPU_UTIL{Hostname="h",gpu="0",pod="a"} 97x30
+DCGM_FI_DEV_GPU_UTIL{Hostname="h",gpu="0",pod="b"} 97x30
+DCGM_FI_DEV_FB_USED{Hostname="h",gpu="0"} 40000x30
+DCGM_FI_DEV_POWER_USAGE{Hostname="h",gpu="0"} 300x30
+DCGM_FI_DEV_SM_CLOCK{Hostname="h",gpu="0"} 1980x30
+"""
+GPU = '{Hostname="h", gpu="0"}'
+SHOWN = {
+    "Draft acceptance rate": [[("{}", 60 / 160)]],
+    "Draft tokens/s": [[("{}", 160)], [("{}", 60)]],
+    "Mean acceptance length": [[("{}", 1 + 60 / 40)]],
+    "Accepted by position": [[('{position="0"}', 0.9), ('{position="1"}', 0.1)]],
+    "GPU utilisation": [[(GPU, 97)]],  # one GPU, twice on the page
+    "GPU memory": [[(GPU, 40_000)]],
+    "GPU power": [[(GPU, 300)]],
+    "GPU SM clock": [[(GPU, 1.98e9)]],
+}
+
+
+def test_panels_have_the_values_of_their_series(tmp_path: Path) -> None:
+    """promtool evaluates each expression over made series, of which those of speculation and GPUs have a known result."""
+    panels = {panel["title"]: panel["targets"] for panel in dashboard.document(gpus=True)["panels"]}
+    assert SHOWN.keys() <= panels.keys()
+    tests = [
+        {
+            "expr": target["expr"].replace("$run", "r").replace("$__rate_interval", "15s"),
+            "eval_time": "20s",
+            "exp_samples": [{"labels": labels, "value": value} for labels, value in samples],
+        }
+        for title, targets in panels.items()
+        for target, samples in zip(targets, SHOWN.get(title, [[]] * len(targets)), strict=True)
+    ]
+    series = [dict(zip(("series", "values"), line.rsplit(" ", 1), strict=True)) for line in MADE.splitlines()]
+    suite = [{"interval": "1s", "input_series": series, "promql_expr_test": tests}]
+    file = tmp_path / "test.yaml"
+    file.write_text(json.dumps({"evaluation_interval": "1s", "tests": suite}))  # JSON is YAML
+    done = subprocess.run(["promtool", "test", "rules", str(file)], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
 
 
 def test_prometheus_scrapes_the_exporter_of_the_master() -> None:

@@ -15,18 +15,20 @@ from inferload.deploy.variants.variant import bundled, changed, named
 
 from inferload import cli
 
-CONTEXT_TOO_LONG = {"qwen36-mtp", "qwen36-no-mtp"}  # for the stand-in of this model
-
 
 @pytest.mark.parametrize("name", list(bundled()))
 def test_each_variant_is_shown_with_its_sizes(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["deploy", "show", name]) == 0
     shown = capsys.readouterr().out
     assert "\n  weights    " in shown
-    assert (" tokens of KV cache" in shown) == (name not in CONTEXT_TOO_LONG)
+    assert " tokens of KV cache" in shown
     assert cli.main(["deploy", "show", name, "--json"]) == 0
     sizes = json.loads(capsys.readouterr().out)["sizes"]
-    assert (sizes["capacity"] is None) == (name in CONTEXT_TOO_LONG) == bool(sizes["problem"])
+    assert sizes["capacity"] is not None
+    given = named(name).args.get("max-model-len")
+    shape = hardware.shape_of(named(name).model)
+    too_long = given is None and shape is not None and shape.max_model_len > sizes["capacity"]["tokens"]
+    assert too_long == ("vLLM needs max-model-len to start" in " ".join(shown.split()))
 
 
 def test_the_kv_cache_of_a_sequence_has_the_size_of_the_formula() -> None:
@@ -66,7 +68,7 @@ def test_70_ms_a_token_are_140_gb_at_2_tb_per_s() -> None:
         ("/data/models/Qwen2.5-72B", hardware.QWEN25_72B),
         ("Qwen/Qwen2.5-7B-Instruct-AWQ", hardware.QWEN25_7B),
         ("TheBloke/Llama-2-70B-Chat-AWQ", hardware.LLAMA2_70B),
-        ("Qwen/Qwen3.6-27B", None),
+        ("Qwen/Qwen3.6-27B", hardware.QWEN36_27B),
         ("a/Qwen3-4B-Base", hardware.QWEN3_4B),
         ("a/Qwen3-40B", None),
         ("a/xQwen3-4B", None),
@@ -77,7 +79,7 @@ def test_a_shape_is_found_by_the_name_of_its_model(model: str, shape: hardware.M
 
 
 @given(
-    st.sampled_from([name for name in bundled() if name not in CONTEXT_TOO_LONG]),
+    st.sampled_from(list(bundled())),
     st.integers(1, 100_000),
     st.integers(1, 100_000),
 )
@@ -112,7 +114,31 @@ def test_an_option_that_the_simulator_lacks_leaves_the_sizes_open(capsys: pytest
 def test_a_draft_model_is_named_as_not_counted(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["deploy", "show", "llama70-draft"]) == 0
     shown = " ".join(capsys.readouterr().out.split())
-    assert "tokens of KV cache, without the draft model, meta-llama/Llama-3.1-8B-Instruct: " in shown
+    assert "tokens of KV cache, without meta-llama/Llama-3.1-8B-Instruct, which drafts: " in shown
+
+
+def test_only_layers_of_full_attention_have_a_kv_cache() -> None:
+    """Notes of 2026-06-27: two cards hold Qwen3.6-27B and a context of 262,144 tokens, of which 16 of 64 layers have a KV cache."""
+    found = sizing.sizing_of(named("qwen36-mtp"))
+    assert found.kv_bytes_per_token == 2 * 16 * 4 * 256 * 2
+    assert found.capacity is not None
+    assert found.capacity.max_model_len == 262_144
+    assert found.capacity.sequences(262_144) == 1
+    fits = dict(sizing.rows(found))["fits"]
+    assert fits.startswith("at most ")
+    assert (
+        "without the model's own head, which drafts, without the state of its layers of linear attention: 1 sequence of"
+        in fits
+    )
+
+
+def test_a_card_of_a_published_text_has_a_note_for_the_current_version(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["deploy", "show", "t4-baseline"]) == 0
+    assert "card capability 7.5: float16" in " ".join(capsys.readouterr().out.split())
+    cards = {variant.hardware.gpu: variant.hardware.note for variant in bundled().values()}
+    assert all(
+        cards[name].startswith("capability ") for name in ("Tesla T4", "A100 80GB", "H100 80GB", "any with 48 GB")
+    )
 
 
 @pytest.mark.parametrize(
