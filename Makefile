@@ -145,7 +145,7 @@ soak: $(READY) browser prometheus curl gateways-engines test-gateways  ## run te
 
 # Studies whose effect exists with a tiny model on a CPU; the others are simulated. An interrupted target continues where it was.
 STUDIES_VLLM      ?= agents features riddle triangle pressure users
-STUDIES_SIMULATOR ?= agents chat features matrix speculation throughput users
+STUDIES_SIMULATOR ?= agents chat features matrix sets speculation throughput users
 
 studies: $(READY) setup-vllm  ## repeat the studies of docs/studies: with vLLM on the CPU, and on the simulator
 	@mkdir -p docs/studies
