@@ -5,8 +5,7 @@ from dataclasses import dataclass
 
 from inferload.figures.client_figures import CLIENT_FIGURES
 from inferload.figures.figure import Better, Figure, Head
-from inferload.figures.limits.gate import GateError
-from inferload.figures.limits.parsed_gate import parse_gate
+from inferload.figures.limits.parsed_gate import parse_compared, parse_gate
 from inferload.figures.rate_figures import GOODPUT, OUTPUT, RATE_FIGURES, TEXTS
 from inferload.figures.turn_figures import TPOT, TTFT, TURN_FIGURES
 from inferload.results.documents.figures_document import steady
@@ -76,9 +75,7 @@ _BY_KEY: Mapping[str, Figure] = {figure.key: figure for figure in (*TURN_FIGURES
 
 def figure(name: str) -> Term:
     """Return the term of a name; GateError if it is none of a run's turns."""
-    term = parse_gate(f"{name} < 0")
-    if term.selector is not None or term.name not in _BY_KEY:
-        raise GateError(name, 0, f"comparisons use figures of all turns; use {DEFAULT_PRIMARY} or {TABLE[0].name}")
+    term = parse_compared(name)
     return Term(_BY_KEY[term.name], term.statistic)
 
 

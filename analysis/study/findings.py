@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from inferload.base.numbers import number, percent
-from inferload.campaign.sweep.definition import grid_point
+from inferload.campaign.sweep.grid import words
 from inferload.campaign.sweep.study import Claim, Row, Study, StudyTable
 from inferload.figures import server_figures
 from inferload.figures.limits import gate_grammar
@@ -235,20 +235,26 @@ def _answers(
             if name == (claim.figure or name)
         ]
     name, by_label, base_of = claim.figure or "", {each.name: each for each in rows}, bases(table, plan, rows)
-    base = base_of.get(row.name) if claim.against is None else by_label[claim.against]
+    base = row if claim.sum_of else base_of.get(row.name) if claim.against is None else by_label[claim.against]
     if base is None:
         return [] if claim.row is None else [Finding(claim, "not measured", "", "no base")]
-    size = None if claim.than else published_change(table, base.row, row.row, name)
-    if claim.than is None:
+    size = None if claim.than or claim.sum_of else published_change(table, base.row, row.row, name)
+    against = ""
+    if claim.sum_of:
+        parts = [row.by_pair(each) for each in claim.sum_of]
+        sums = {pair: sum(part[pair] for part in parts) for pair in parts[0] if all(pair in part for part in parts)}
+        found = effect(sums, row.by_pair(name))
+        against = " + ".join(term_of(each).title for each in claim.sum_of)
+    elif claim.than is None:
         found = row_effect(base, row, name)
     else:
         other, other_base = by_label[claim.than], base_of.get(claim.than)
         found = None if other_base is None else effect(_ratios(other_base, other, name), _ratios(base, row, name))
+        against = f"the change of {other.row.label}"
     published = _change_text(size)
     if found is None:
         return [Finding(claim, "not measured", published, f"{several}no pairs of runs with this figure")]
-    against = str(by_label[claim.than].row.label) if claim.than else ""
-    here = several + effect_text(found) + (f" against the change of {against}" if against else "")
+    here = several + effect_text(found) + (f" against {against}" if against else "")
     return [Finding(claim, answer(claim, found, size), published, here)]
 
 
@@ -363,23 +369,23 @@ class Grid:
     downs: tuple[str, ...]
     across: str
     acrosses: tuple[str, ...]
-    rows: Mapping[str, MeasuredRow]  # by the name of the combination
+    rows: Sequence[MeasuredRow | None]  # of each combination, the last argument changing fastest; None: it has no runs
 
     def values(self, name: str) -> list[list[float | None]]:
         """Return a figure by `downs` and `acrosses`; None if it is unknown."""
-        points = [
-            [self.rows.get(grid_point({self.down: x, self.across: y})) for y in self.acrosses] for x in self.downs
-        ]
-        return [[None if row is None else row.value(name) for row in line] for line in points]
+        values = [None if row is None else row.value(name) for row in self.rows]
+        width = len(self.acrosses)
+        return [values[start : start + width] for start in range(0, len(values), width)]
 
 
 def grid_of(table: StudyTable, plan: Study, rows: Sequence[MeasuredRow]) -> Grid | None:
     """Return the grid of a table; None if its part has not two arguments."""
     part = plan.parts.get(table.part)
-    if not table.grid or part is None or len(part.grid_words) != 2:
+    if not table.grid or part is None or len(part.grid) != 2:
         return None
-    (down, downs), (across, acrosses) = part.grid_words.items()
-    return Grid(down, downs, across, acrosses, {each.row.variant or "": each for each in rows})
+    (down, downs), (across, acrosses) = ((flag, words(values)) for flag, values in part.grid.items())
+    measured = {each.row.variant: each for each in rows}
+    return Grid(down, downs, across, acrosses, [measured.get(name) for name in part.grid_points])
 
 
 def front(rows: Sequence[MeasuredRow], names: Sequence[str]) -> set[str]:

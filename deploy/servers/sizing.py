@@ -40,6 +40,8 @@ class Sizing:
 
     devices: int
     stand_in: str  # the model whose shape is used, if the variant's is not known
+    device: str
+    bandwidth_byte_per_s: float  # of one device, peak
     weight_bytes: float
     kv_bytes_per_token: float
     capacity: Capacity | None
@@ -72,6 +74,8 @@ def sizing_of(variant: Variant) -> Sizing:
     return Sizing(
         devices=build.tensor_parallel,
         stand_in="" if shape else preset.model.name,
+        device=preset.device.name,
+        bandwidth_byte_per_s=preset.device.bandwidth_byte_per_s,
         weight_bytes=weight_bytes,
         kv_bytes_per_token=kv_bytes,
         capacity=capacity,
@@ -103,8 +107,14 @@ def rows(sizing: Sizing) -> list[tuple[str, str]]:
         tokens += f", {round(per_token / devices):,} on each of {devices} GPUs"
     of = f" (of the stand-in model, {sizing.stand_in})" if sizing.stand_in else ""
     of += ", plus embeddings and output head, which are often left at 16 bit" if sizing.quantized else ""
+    read_ms = 1e3 * sizing.weight_bytes / sizing.bandwidth_byte_per_s / devices
+    rate = f"{f'{devices} x ' if devices > 1 else ''}{sizing.bandwidth_byte_per_s / 1e9:,.0f} GB/s of {sizing.device}"
     described = [
         ("weights", weights + of),
+        (
+            "reading",
+            f"{sizing.weight_bytes / 1e9:,.4g} GB / ({rate}) = {read_ms:.3g} ms a step, a token of each request",
+        ),
         ("KV cache", f"{tokens}; {EXAMPLE_TOKENS:,} tokens take {_size(EXAMPLE_TOKENS * per_token)}"),
     ]
     if capacity is None:

@@ -145,7 +145,7 @@ def _add_scheduler(group: argparse._ArgumentGroup) -> None:
         type=json_object,
         metavar="JSON",
         default={},
-        help="speculative decoding: num_speculative_tokens; the method has no effect",
+        help="speculative decoding: num_speculative_tokens; method and model set the time of a draft",
     )
     add("--spec-acceptance", type=float, default=0.6, help="acceptance probability of a draft token (%(default)s)")
 

@@ -92,6 +92,7 @@ def build_of(arguments: argparse.Namespace) -> Build:
         kv_cache_dtype=arguments.kv_cache_dtype,
         tensor_parallel=arguments.tensor_parallel_size,
         enforce_eager=arguments.enforce_eager,
+        speculative=arguments.speculative_config,
     )
 
 

@@ -40,7 +40,8 @@ ALWAYS: Mapping[str, Any] = {
 }
 _KEYS = {"purpose", "base", "factor", "args", "environment", "model", "hardware", "old", "simulated_as", "prices"}
 _PARALLEL = ("tensor-parallel-size", "pipeline-parallel-size", "data-parallel-size")
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+MAX_NAME = 64  # characters
+_NAME = re.compile(rf"[A-Za-z0-9][A-Za-z0-9._-]{{0,{MAX_NAME - 1}}}")
 _ENVIRONMENT_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _FLAG_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 _TEXTS = {"family", "purpose", "base", "factor", "source", "old", "card"}  # without effect on a run
@@ -122,7 +123,8 @@ def check_name(name: str) -> str:
     """Return a valid name, which is also a folder name. Raise UsageError for an invalid one."""
     if not isinstance(name, str) or not _NAME.fullmatch(name):
         raise UsageError(
-            f"variant {name!r}: invalid name; use up to 64 letters, digits, '.', '_' or '-', starting with a letter or digit"
+            f"variant {name!r}: invalid name; use up to {MAX_NAME} letters, digits, '.', '_' or '-', "
+            "starting with a letter or digit"
         )
     return name
 
@@ -146,14 +148,14 @@ def _check_words(variant: Variant) -> None:
 
 def _changes(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str]:
     return [
-        f"{name}: {_formatted(before.get(name))} -> {_formatted(after.get(name))}"
+        f"{name}: {formatted(before.get(name))} -> {formatted(after.get(name))}"
         for name in dict.fromkeys((*before, *after))
         if before.get(name) != after.get(name)
     ]
 
 
-def _formatted(value: Any) -> str:
-    """Format a value as in the file of a variant."""
+def formatted(value: Any) -> str:
+    """Format the value of an argument as in the file of a variant; `not set` for None."""
     if value is None:
         return "not set"
     return json.dumps(value, separators=(",", ":")) if isinstance(value, bool | Mapping | list | tuple) else str(value)
@@ -317,7 +319,17 @@ def changed(variant: Variant, settings: Sequence[str]) -> Variant:
         name, sign, value = setting.partition("=")
         if not sign or not name.strip("-"):
             raise UsageError(f"--set {setting}: write it as flag=value, such as max-num-seqs=8")
-        refuse_elsewhere([f"--{name.lstrip('-')}"], "by --set")
-        changes[name.lstrip("-").replace("_", "-")] = _value(setting, value)
+        changes[name] = _value(setting, value)
+    return with_arguments(variant, changes, "by --set")
+
+
+def with_arguments(variant: Variant, changes: Mapping[str, Any], where: str) -> Variant:
+    """Return the variant with changed arguments by their flags; None removes one. `where`: they stand, for the UsageError."""
+    refuse_elsewhere([f"--{flag_name(flag)}" for flag in changes], where)
     refuse_elsewhere(variant.argv, f"of {variant.name}")
-    return variant.with_args(changes) if changes else variant
+    return variant.with_args({flag_name(flag): value for flag, value in changes.items()}) if changes else variant
+
+
+def flag_name(flag: str) -> str:
+    """Return the name of a flag in `args`: without dashes before it, and with dashes in it."""
+    return flag.lstrip("-").replace("_", "-")

@@ -63,7 +63,8 @@ REFUSED_VALUES: Mapping[tuple[str, str], str] = {
     ): "no INT8 KV cache per tensor; use fp8, or int8_per_token_head if the backend has it",
     ("quantization", "w4a8"): "no W4A8 kernels of that name; use awq or gptq (W4A16), or fp8 (W8A8)",
     ("quantization", "int8"): "not a quantization method; use compressed-tensors with W8A8 weights, or fp8",
-    ("quantization", "int4"): "not a quantization method; use awq, gptq or bitsandbytes",
+    ("quantization", "int4"): "not a quantization method; use awq or gptq",
+    ("quantization", "bitsandbytes"): "no method of vLLM 0.32; use awq or gptq weights, or fp8 while loading",
 }
 
 # Flags that change the address expected by the launcher, or that expose a key in the process list.

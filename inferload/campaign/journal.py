@@ -190,8 +190,14 @@ def made_folder(folder: Path, *, new: bool, files: Mapping[str, str] = MappingPr
 
 
 def unused_folder(into: Path | None, name: str, file: str = JOURNAL) -> Path:
-    """Return the folder of a new campaign: of --into, or one below runs. UsageError if it has a campaign, with this file."""
+    """Return the folder of a new campaign: of --into, or one below runs.
+
+    UsageError if it has a campaign, with this file, or cannot be written to.
+    """
     folder = into or Path("runs") / rundir.default_name(name)
+    there = next(path for path in (folder.absolute(), *folder.absolute().parents) if path.exists())
+    if not (there.is_dir() and os.access(there, os.W_OK)):
+        raise UsageError(f"--into {folder}: {there} is no folder that can be written to; choose another one")
     if (folder / file).exists():
         raise UsageError(f"{folder}: already contains runs; use --resume {folder}, or another folder with --into")
     return folder

@@ -6,10 +6,12 @@ magnitude and shape of a curve; a study that needs more has to fit its own const
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any
 
 from inferload.base.errors import UsageError
 
+from .speculation import drafts_of
 from .step_time import FrontEnd, Pass, StepCost, graph_sizes
 
 GIB = 1 << 30
@@ -40,6 +42,7 @@ class ModelShape:
     kv_heads: int
     head_dim: int
     max_model_len: int
+    output_head: float  # parameters: vocabulary x hidden size
     kv_layers: int = 0
 
     @property
@@ -90,17 +93,17 @@ CPU = Device(
     "CPU build and the tiny model of deploy/vllm_cpu",
 )
 
-QWEN3_4B = ModelShape("Qwen3-4B", 4.02e9, 36, 32, 8, 128, 40_960)
-QWEN25_7B = ModelShape("Qwen2.5-7B", 7.62e9, 28, 28, 4, 128, 32_768)
-QWEN25_72B = ModelShape("Qwen2.5-72B", 72.7e9, 80, 64, 8, 128, 32_768)
-LLAMA2_70B = ModelShape("Llama-2-70B", 69.0e9, 80, 64, 8, 128, 4096)
-LLAMA3_0_8B = ModelShape("Llama-3-8B", 8.03e9, 32, 32, 8, 128, 8192)
-LLAMA31_70B = ModelShape("Llama-3.1-70B", 70.6e9, 80, 64, 8, 128, 131_072)
-LLAMA3_8B = ModelShape("Llama-3.1-8B", 8.03e9, 32, 32, 8, 128, 131_072)
-QWEN3_32B = ModelShape("Qwen3-32B", 32.8e9, 64, 64, 8, 128, 40_960)
-# 27.78e9: its index of weights has 55.56 GB in bfloat16, vision encoder and draft head included.
-QWEN36_27B = ModelShape("Qwen3.6-27B", 27.78e9, 64, 24, 4, 256, 262_144, kv_layers=16)  # 48 layers of linear attention
-TINY = ModelShape("a tiny model of 6.3 M parameters", 6.3e6, 2, 4, 2, 64, 32_768)
+QWEN3_4B = ModelShape("Qwen3-4B", 4.02e9, 36, 32, 8, 128, 40_960, 0.389e9)
+QWEN25_7B = ModelShape("Qwen2.5-7B", 7.62e9, 28, 28, 4, 128, 32_768, 0.545e9)
+QWEN25_72B = ModelShape("Qwen2.5-72B", 72.7e9, 80, 64, 8, 128, 32_768, 1.246e9)
+LLAMA2_70B = ModelShape("Llama-2-70B", 69.0e9, 80, 64, 8, 128, 4096, 0.262e9)
+LLAMA3_0_8B = ModelShape("Llama-3-8B", 8.03e9, 32, 32, 8, 128, 8192, 0.525e9)
+LLAMA31_70B = ModelShape("Llama-3.1-70B", 70.6e9, 80, 64, 8, 128, 131_072, 1.051e9)
+LLAMA3_8B = ModelShape("Llama-3.1-8B", 8.03e9, 32, 32, 8, 128, 131_072, 0.525e9)
+QWEN3_32B = ModelShape("Qwen3-32B", 32.8e9, 64, 64, 8, 128, 40_960, 0.778e9)
+# 27.78e9: its index of weights has 55.56 GB in bfloat16, vision encoder and draft head included. 48 layers of linear attention.
+QWEN36_27B = ModelShape("Qwen3.6-27B", 27.78e9, 64, 24, 4, 256, 262_144, 1.271e9, kv_layers=16)
+TINY = ModelShape("a tiny model of 6.3 M parameters", 6.3e6, 2, 4, 2, 64, 32_768, 2.1e6)
 
 # Shapes of models by name, for sizes; step times exist for the presets only.
 _NAMED = (QWEN3_4B, QWEN3_32B, QWEN25_7B, QWEN25_72B, LLAMA2_70B, LLAMA3_0_8B, LLAMA3_8B, LLAMA31_70B, QWEN36_27B)
@@ -126,11 +129,12 @@ PRESETS: Mapping[str, Preset] = {
 # 4 bits, with 16 bits per group of 128.
 _QUANTIZED: Mapping[str, tuple[float, bool]] = {
     **dict.fromkeys(("fp8", "compressed-tensors", "modelopt"), (1.0, True)),
-    **dict.fromkeys(("awq", "awq_marlin", "gptq", "gptq_marlin", "bitsandbytes"), (0.516, False)),
+    **dict.fromkeys(("awq", "awq_marlin", "gptq", "gptq_marlin"), (0.516, False)),
 }
 _DTYPE_BYTES: Mapping[str, float] = {"auto": 2, "half": 2, "float16": 2, "bfloat16": 2, "float": 4, "float32": 4}
 _DECODE_SHARE = 0.5  # of a decode step's arithmetic; the rest overlaps with reading the weights; assumed
 _EAGER_HOST = 4  # times the host time without CUDA graphs, for kernel launches; assumed
+_LOOKED_UP = ("ngram", "suffix")  # methods whose drafts are texts of the request
 _ALL_REDUCE_S = 12e-6  # latency of each of two per layer; assumed
 
 
@@ -143,6 +147,7 @@ class Build:
     kv_cache_dtype: str = "auto"
     tensor_parallel: int = 1
     enforce_eager: bool = False
+    speculative: Mapping[str, Any] = field(default_factory=dict)  # --speculative-config
 
 
 def find(name: str) -> Preset:
@@ -205,6 +210,21 @@ def kv_blocks(preset: Preset, build: Build, utilization: float, block_size: int)
     return blocks
 
 
+def _drafter(model: ModelShape, speculative: Mapping[str, Any]) -> tuple[float, int]:
+    """Parameters read for one draft, at 16 bits, and layers of the drafter; (0, 0) if drafts are looked up.
+
+    A model of a known shape is read whole; heads for multi-token prediction, as EAGLE's, are one layer and the output head.
+    """
+    if not speculative or speculative.get("method") in _LOOKED_UP:
+        return 0.0, 0
+    drafter = shape_of(str(speculative.get("model", "")))
+    return (
+        (model.parameters / model.layers + model.output_head, 1)
+        if drafter is None
+        else (drafter.parameters, drafter.layers)
+    )
+
+
 def step_cost(preset: Preset, build: Build, max_num_seqs: int, query_tokens: int = 1) -> StepCost:
     """Constants of the step model. Tensor parallelism divides the device's work and adds two all-reduces per layer.
 
@@ -212,6 +232,7 @@ def step_cost(preset: Preset, build: Build, max_num_seqs: int, query_tokens: int
     token     = 2 FLOP per parameter / FLOP/s; halved if weights and device are FP8, and in decode-only steps
     context   = KV bytes per token / bandwidth
     attention = 4 FLOP x layers x heads x head size / FLOP/s, per chunk token and preceding token
+    drafts    = fixed and token of the drafter: fixed for each draft of a step, token for each token
     """
     device, model, share = preset.device, preset.model, build.tensor_parallel
     bandwidth = device.bandwidth_byte_per_s * device.memory_efficiency * share
@@ -221,6 +242,9 @@ def step_cost(preset: Preset, build: Build, max_num_seqs: int, query_tokens: int
     fixed_s += 2 * model.layers * _ALL_REDUCE_S if share > 1 else 0.0
     token_s = 2 * model.parameters / flop_per_s / (2 if computes_fp8 else 1)
     context_s = kv_bytes_per_token(preset, build) / bandwidth
+    drafts, (drafter, layers) = drafts_of(build.speculative), _drafter(model, build.speculative)
+    fixed_s += drafts * (2 * drafter / bandwidth + (2 * layers * _ALL_REDUCE_S if share > 1 else 0.0))
+    token_s += 2 * drafter / flop_per_s
     eager = build.enforce_eager and preset.graphs
     return StepCost(
         decode=Pass(fixed_s, _DECODE_SHARE * token_s + preset.per_sequence_s, context_s),

@@ -12,6 +12,7 @@ from inferload.campaign.ab import sides_of
 from inferload.campaign.commands.sweep import check_unchanged, execute, outline
 from inferload.campaign.journal import made_folder, unused_folder
 from inferload.campaign.signals import interrupted, signals_interrupt
+from inferload.campaign.sweep import preconditions
 from inferload.campaign.sweep import study as studies
 from inferload.campaign.sweep.study import STUDY, Study
 from inferload.deploy.commands.variants import prose
@@ -129,6 +130,8 @@ def _new(arguments: argparse.Namespace) -> tuple[Study, Path]:
             f"{name}: {', '.join((part.baseline, *part.variants))}" for name, part in study.parts.items()
         )
         raise UsageError(f"--host {unused[0]}: no variant of a part with its baseline; {study.name} has {variants}")
+    for part in planned.parts.values():
+        preconditions.check(part)
     folder = unused_folder(arguments.into, study.name, STUDY)
     for file in study.missing_files(engine, arguments.quick, hosts):
         print(f"inferload: {file}: not in the current folder; {data_files.remedy(Path(file))}", file=sys.stderr)

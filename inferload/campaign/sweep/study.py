@@ -13,19 +13,15 @@ from pydantic import Field, model_validator
 from inferload.campaign.sweep import definition
 from inferload.campaign.sweep.definition import Clock, Engine, Sweep, SweepScenario
 from inferload.deploy.variants.variant import label
-from inferload.figures.limits import gate_grammar
 from inferload.scenario.files import catalog, typed_yaml
 from inferload.scenario.schema.base import Flag, ScenarioPart, distinct
-from inferload.scenario.schema.fields import Gate, Name, parsed_by
+from inferload.scenario.schema.fields import Gate, Name, Term
 from inferload.scenario.schema.words import NO_WORDS, Words
 
 STUDY = "study.yaml"  # in the folder of a study
 RESULTS = "results.json"  # figures of all its runs
 Hosts = Mapping[str, str]  # URLs of running servers by variant, for the engine `running`
 _NO_HOSTS: Hosts = MappingProxyType({})
-
-Term = Annotated[str, parsed_by(lambda text: gate_grammar.parse(f"{text} < 0"))]  # a figure as in a gate
-
 
 _OWN_SERVERS = Words(en="each combination of its grid is a server of its own", zh="网格中的每个组合都是一个单独的服务")
 
@@ -132,6 +128,9 @@ class Claim(ScenarioPart):
     than: str | None = Field(
         default=None, description="label of a row: not values are compared, but the changes of both against their bases"
     )
+    sum_of: Annotated[tuple[Term, ...], Field(strict=False)] = Field(
+        default=(), description="figures of the same row, with whose sum the claim compares; empty: with another row"
+    )
     expect: Literal["lower", "higher", "no change", "best"] | None = Field(
         default=None,
         description="claimed direction of the change, or best: better than each other row; null: `holds` is the claim",
@@ -163,10 +162,11 @@ class Claim(ScenarioPart):
             refuse("least belongs to expect: lower or higher")
         if self.within and self.expect != "no change":
             refuse("within belongs to expect: no change")
-        if (self.against or self.than) and self.expect not in ("lower", "higher", "no change"):
-            refuse("against and than belong to a change; set expect: lower, higher or no change")
-        if self.against and self.than:
-            refuse("against and than are both given; remove one")
+        compared = [key for key in ("against", "than", "sum_of") if getattr(self, key)]
+        if compared and self.expect not in ("lower", "higher", "no change"):
+            refuse(f"{compared[0]} belongs to a change; set expect: lower, higher or no change")
+        if len(compared) > 1:
+            refuse(f"{' and '.join(compared)} are both given; remove one")
         return self
 
     @property
@@ -221,11 +221,6 @@ class StudyPart(Sweep):
     @property
     def scenario_names(self) -> tuple[str, ...]:
         return tuple(each.name or each.scenario for each in self.scenarios if isinstance(each, SweepScenario))
-
-    @property
-    def grid_words(self) -> dict[str, tuple[str, ...]]:
-        """Values of the arguments of the grid, as in the names of its combinations."""
-        return {flag: tuple(map(definition.grid_value, values)) for flag, values in self.grid.items()}
 
     def on(self, engine: Engine) -> OnEngine:
         return self.engines.get(engine, OnEngine())
@@ -301,9 +296,11 @@ class Study(ScenarioPart):
             labels = [row.name for row in table.rows]
             if unknown := [label for label in claim.labels if label not in labels]:
                 raise ValueError(f"claim {claim.text.en!r}: {unknown[0]} is no row of table {claim.table}")
-            if claim.figure is not None and claim.figure not in table.figures:
-                raise ValueError(f"claim {claim.text.en!r}: {claim.figure} is no figure of table {claim.table}")
-            if claim.expect not in (None, "best") and claim.against is None and not table.has_changes:
+            figures = (*claim.sum_of, *((claim.figure,) if claim.figure else ()))
+            if foreign := [name for name in figures if name not in table.figures]:
+                raise ValueError(f"claim {claim.text.en!r}: {foreign[0]} is no figure of table {claim.table}")
+            against_base = claim.expect not in (None, "best") and claim.against is None and not claim.sum_of
+            if against_base and not table.has_changes:
                 raise ValueError(
                     f"claim {claim.text.en!r}: table {claim.table} has no base; set base, against, or holds"
                 )

@@ -30,11 +30,20 @@ OF_STREAMS = frozenset(
     )
 )
 OF_TEXTS = frozenset(figure.key for figure in rate_figures.RATE_FIGURES if figure.needs == "texts")
+OF_TURNS = {*turn_figures.BY_KEY, *_RATE_NAMES, *(figure.key for figure in client_figures.CLIENT_FIGURES)}
 STATISTICS = ("mean", "min", "max")
 _TOKEN = re.compile(
     r"\s*(?:(?P<number>[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)|(?P<word>\w[\w.]*)|(?P<sign><=|>=|==|\S))"
 )
 _EXAMPLE = "write it as p99(ttft_ms) < 2000 or failed_ratio < 0.01"
+
+
+def parse_compared(name: str) -> Gate:
+    """Parse a figure that a comparison tests; GateError if it is none of all turns of a run."""
+    term = parse(f"{name} < 0")
+    if term.selector is not None or term.name not in OF_TURNS:
+        raise GateError(name, 0, "comparisons use figures of all turns; use mean(ttft_ms) or turns_per_s")
+    return term
 
 
 def parse(text: str) -> Gate:

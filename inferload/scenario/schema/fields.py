@@ -8,7 +8,7 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, Field, JsonValue, PlainSerializer
 
 from inferload.figures.limits import abort_condition
-from inferload.figures.limits.parsed_gate import parse_gate
+from inferload.figures.limits.parsed_gate import parse_compared, parse_gate
 from inferload.scenario.schema.endpoints import ENDPOINTS
 
 
@@ -171,4 +171,6 @@ Salt = Annotated[
 ]
 AbortConditions = Annotated[tuple[Annotated[str, parsed_by(abort_condition.parse)], ...], Field(strict=False)]
 Gate = Annotated[str, parsed_by(parse_gate)]
+Term = Annotated[str, parsed_by(lambda text: parse_gate(f"{text} < 0"))]  # a figure as in a gate
+Primary = Annotated[str, parsed_by(parse_compared)]
 Gates = Annotated[tuple[Gate, ...], Field(strict=False)]

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +16,10 @@ import pytest
 from e2e_runs import alive, wait_until
 from hypothesis import given
 from hypothesis import strategies as st
-from inferload.deploy.launcher import launch, paths, probe, server_state
-from inferload.deploy.servers import local
+from inferload.deploy.launcher import launch, machine_checks, paths, probe, server_state
+from inferload.deploy.servers import engines, local
 from inferload.deploy.servers.engines import Command, ServerSpec
+from inferload.deploy.variants.variant import check_name
 from ports import unused_port
 from simulator_process import Simulator
 
@@ -28,7 +30,7 @@ from inferload.campaign import process
 from inferload.campaign.commands import sweep as sweep_command
 from inferload.campaign.commands.sweep import _open_journal
 from inferload.campaign.journal import Journal, PortChosen, RunEnded, RunRetried, ServerReady, ServerStarting, alone
-from inferload.campaign.sweep import definition
+from inferload.campaign.sweep import definition, grid
 from inferload.campaign.sweep import plan as sweep_plan
 from inferload.campaign.sweep.definition import Sweep
 from inferload.campaign.sweep.runner import SweepRunner, clear_up, port_for
@@ -90,10 +92,56 @@ def test_a_grid_is_a_variant_per_combination() -> None:
     assert typed_yaml.from_text(typed_yaml.to_text(sweep), "x", Sweep) == sweep
 
 
-def test_the_words_and_the_size_of_a_grid_are_limited() -> None:
-    for grid, problem in [({"a": ["b/c"]}, "b/c: use letters"), ({"a": list(range(101))}, "101 combinations")]:
+K2, K4, NGRAM = ({"method": name, "num_speculative_tokens": k} for name, k in (("mtp", 2), ("mtp", 4), ("ngram", 4)))
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text("aA1./- é", max_size=70),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text("ab-.", max_size=3), inner, max_size=3),
+    max_leaves=6,
+)
+
+
+@pytest.mark.parametrize(
+    ("values", "names"),
+    [
+        ([None, K2, K4], ["speculative-config-off", "num_speculative_tokens-2", "num_speculative_tokens-4"]),
+        ([K2, NGRAM], ["method-mtp.num_speculative_tokens-2", "method-ngram.num_speculative_tokens-4"]),
+        ([None, K2], ["speculative-config-off", "method-mtp.num_speculative_tokens-2"]),
+        ([{"method": "mtp"}, K2], ["num_speculative_tokens-off", "num_speculative_tokens-2"]),
+        ([{"a": {"b": [1, 2]}}, {"a": {"b": [1]}}], ["a-b-1-2", "a-b-1"]),
+        ([{"model": "org/a b"}, {"model": "org/a-b"}], ["model-org-a-b", "model-org-a-b-2"]),
+        (["a", "A", 0.5], ["speculative-config-a", "speculative-config-A-2", "speculative-config-0.5"]),
+    ],
+)
+def test_a_combination_is_named_by_what_differs(values: list[Any], names: list[str]) -> None:
+    sweep = small(variants=(), grid={"speculative-config": values})
+    assert list(sweep.grid_points) == names
+    assert [sweep.variant(name).args.get("speculative-config") for name in names] == values
+    assert typed_yaml.from_text(typed_yaml.to_text(sweep, defaults=False), "x", Sweep) == sweep
+
+
+@given(st.dictionaries(st.text("ab-.", min_size=1, max_size=40), st.lists(VALUES, min_size=1, max_size=4), max_size=3))
+def test_names_of_combinations_are_distinct_and_valid_for_folders(values: dict[str, list[Any]]) -> None:
+    found = grid.points(values)
+    assert list(map(list, found.values())) == [list(values)] * len(found)
+    assert [list(each.values()) for each in found.values()] == (
+        [list(x) for x in product(*values.values())] if values else []
+    )
+    assert len({name.casefold() for name in found}) == len(found)
+    assert [check_name(name) for name in found] == list(grid.points(values))
+    for each in values.values():
+        assert len(set(grid.words(each))) == len(each)
+
+
+def test_values_of_a_grid_are_different_and_no_more_than_the_limit() -> None:
+    for grid_, problem in [
+        ({"a": list(range(101))}, "101 combinations"),
+        ({"a": [[1], [1]]}, r"grid: a \[1\] is listed twice"),
+        ({"max-num-seqs": [1], "max_num_seqs": [2]}, "max-num-seqs is listed twice"),
+    ]:
         with pytest.raises(ValueError, match=problem):
-            small(grid=grid)
+            small(grid=grid_)
+    with pytest.raises(UsageError, match="--api-key in the grid"):
+        small(grid={"api-key": ["x"]}).variant("api-key-x")
 
 
 def test_a_scenario_can_occur_several_times_with_changed_keys() -> None:
@@ -105,6 +153,7 @@ def test_a_scenario_can_occur_several_times_with_changed_keys() -> None:
         small(scenarios=["smoke", {"scenario": "smoke", "set": ["workload.turns=9"]}]).loads()
 
 
+@pytest.mark.usefixtures("any_machine")
 def test_engine_and_arguments_can_be_changed_on_the_command_line(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["sweep", "tiny", "--dry-run", "--engine", "vllm-cpu", "--set", "max-num-seqs=3"]) == 0
     output = capsys.readouterr().out
@@ -156,7 +205,80 @@ def test_missing_variants_and_files_are_refused(tmp_path: Path, capsys: pytest.C
     assert cli.main(["sweep", "--resume", str(tmp_path)]) == 2
     assert "contains no sweep" in capsys.readouterr().err
     assert cli.main(["sweep", "tiny", "--into", f"{file}/out"]) == 2
-    assert f"--into {file}/out: Not a directory; choose a writable folder" in capsys.readouterr().err
+    assert f"--into {file}/out: {file} is no folder that can be written to" in capsys.readouterr().err
+
+
+DATA = """\
+schema: 1
+name: data
+workload: {kind: chat, output_tokens: 8, source: {kind: sharegpt, path: none.json}}
+arrivals: {kind: closed, users: 1, spawn_per_s: 1}
+phases: {warmup_s: 0, measure_s: 1, drain_s: 1}
+"""
+AGENT = DATA.replace(
+    "{kind: chat, output_tokens: 8, source: {kind: sharegpt, path: none.json}}", "{kind: live_agent, agent: no.py:A}"
+)
+TASKS = DATA.replace("{kind: chat, output_tokens: 8, source: {kind: sharegpt, path: none.json}}", "{kind: tasks}")
+FAMILY = """\
+source: x
+model: x/y
+hardware: {gpu: any, gpus: 1, memory_gib: 16}
+simulated_as: no-such-card
+variants: {a: {purpose: x}}
+"""
+
+
+@pytest.fixture
+def bare_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Change to a folder with scenarios and a family, without a GPU and vLLM for the CPU."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("VENV_VLLM", str(tmp_path / "none"))
+    monkeypatch.setattr(machine_checks, "nvidia_smi", lambda _query: [])
+    for name, text in (("data", DATA), ("agent", AGENT), ("tasks", TASKS), ("family", FAMILY)):
+        Path(f"{name}.yaml").write_text(text)
+
+
+@pytest.fixture
+def any_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Plan for a machine that has all engines."""
+    monkeypatch.setattr(engines, "check", lambda _spec: None)
+
+
+RUNNING = ["engine: running", "restart: once"]
+
+
+@pytest.mark.parametrize("clock", ["real", "virtual"])
+@pytest.mark.parametrize(
+    ("lines", "problem"),
+    [
+        (["variants: ['family.yaml:a']"], "a: --hardware no-such-card: unknown; choose from"),
+        (["set: [no-such-flag=1]"], "--no-such-flag: unknown"),
+        (["grid: {max-num-seqs: [0]}"], "--max-num-seqs 0: from 1"),
+        (["scenarios: [data.yaml]"], "scenario data: none.json: no such file"),
+        (["scenarios: [agent.yaml]"], "scenario data: no.py: no such file"),
+        (["scenarios: [tasks.yaml]"], "is for the tasks of a locustfile"),
+        (["primary: mean(foo)"], "primary: gate 'mean(foo) < 0', character 6: unknown measure foo"),
+        (["primary: mean(kv_cache_usage)"], "comparisons use figures of all turns"),
+        (["engine: vllm"], "its model is generated, for --engine vllm-cpu or simulator only"),
+        (["engine: vllm", "baseline: llama31-base", "variants: []"], "llama31-base: needs "),
+        (["engine: vllm-cpu"], "vllm-cpu: not installed in "),
+        ([*RUNNING, "variants: []", "hosts: {tiny-baseline: server:8000}"], "host 'server:8000': no http:// or"),
+    ],
+)
+@pytest.mark.usefixtures("bare_machine")
+def test_what_refuses_the_first_run_refuses_the_plan(
+    lines: list[str], problem: str, clock: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    keys = {line.partition(":")[0] for line in lines}
+    kept = [line for line in TEXT.splitlines() if line.partition(":")[0] not in keys]
+    virtual = clock == "virtual" and "engine" not in keys
+    Path("s.yaml").write_text("\n".join([*kept, *lines, f"clock: {'virtual' if virtual else 'real'}"]))
+    for options in (["--dry-run"], []):
+        assert cli.main(["sweep", "s.yaml", *options]) == 2
+        output = capsys.readouterr()
+        assert problem in output.err
+        assert output.err.count("\n") == 1
+        assert output.out == ""
 
 
 @pytest.mark.parametrize("pairs", ["0", "-1", "1001"])
@@ -254,6 +376,7 @@ def planned(folder: Path, capsys: pytest.CaptureFixture[str], parts: str, change
         (f"{CLOSED}measure_s: 20}}\ncache: {{arm: both}}", "", "about 10 min"),
     ],
 )
+@pytest.mark.usefixtures("any_machine")
 def test_the_planned_time_follows_from_phases_and_counts(
     parts: str, change: str, output: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -380,7 +503,7 @@ def test_a_sweep_resumes_after_a_signal_and_a_kill(tmp_path: Path) -> None:
         "variants": {
             "base": {"purpose": "p", "args": {"enable-prefix-caching": False}},
             "cached": {"base": "base", "factor": "f", "purpose": "p", "args": {"enable-prefix-caching": True}},
-            "broken": {"base": "base", "factor": "f", "purpose": "p", "args": {"max-num-seqs": -1}},
+            "broken": {"base": "base", "factor": "f", "purpose": "p", "args": {"exit-after-s": 0.001}},
         },
     }
     (tmp_path / "v.yaml").write_text(json.dumps(variants))

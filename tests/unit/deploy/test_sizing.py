@@ -1,6 +1,8 @@
 """Sizes of variants: weights, KV cache, and what fits."""
 
 import json
+import re
+from dataclasses import replace
 from math import ceil
 
 import pytest
@@ -46,6 +48,25 @@ def test_the_vram_of_an_article_is_that_of_the_weights() -> None:
     gib = [round(each.weight_bytes / each.devices / GIB, 2) for each in found]
     assert gib == [14.96, 3.86, 7.48, 3.74, 1.93]
     assert [each * GIB / 1e9 for each in gib] == pytest.approx([16, 5, 8, 4, 2.5], rel=0.18)
+
+
+@given(st.sampled_from(list(bundled())), st.sampled_from([1, 2, 4]))
+def test_the_time_of_a_step_to_read_the_weights_follows_from_the_numbers_beside_it(name: str, gpus: int) -> None:
+    found = sizing.sizing_of(changed(named(name), [f"tensor-parallel-size={gpus}"]))
+    text = dict(sizing.rows(found))["reading"]
+    size_gb, devices, rate, read_ms = re.fullmatch(
+        r"([\d,.e-]+) GB / \((?:(\d) x )?([\d,]+) GB/s of .+\) = ([\d.e+-]+) ms a step, .+", text
+    ).groups(default="1")
+    read_gb_per_s = float(rate.replace(",", "")) * int(devices)
+    assert int(devices) == gpus
+    assert float(read_ms) == pytest.approx(1e3 * float(size_gb.replace(",", "")) / read_gb_per_s, rel=0.01)
+
+
+def test_70_ms_a_token_are_140_gb_at_2_tb_per_s() -> None:
+    """An article has 70 ms for FP16 and 17.5 ms for INT4, by one card that holds all weights."""
+    found = sizing.sizing_of(changed(named("llama70-base"), ["tensor-parallel-size=1"]))
+    one = replace(found, bandwidth_byte_per_s=2e12, device="a card")
+    assert dict(sizing.rows(one))["reading"].startswith("141.2 GB / (2,000 GB/s of a card) = 70.6 ms a step")
 
 
 @pytest.mark.parametrize(

@@ -86,6 +86,7 @@ def test_arguments_become_a_command_line(arguments: dict[str, Any], argv: list[s
     [
         (["--kv-cache-dtype=int8"], "--kv-cache-dtype int8: no INT8 KV cache per tensor"),
         (["--quantization", "W4A8"], "--quantization W4A8: no W4A8 kernels of that name"),
+        (["-q", "awq", "--quantization=bitsandbytes"], "--quantization bitsandbytes: no method of vLLM 0.32"),
         (["--speculative-model", "x"], "--speculative-model: now --speculative-config"),
         (["--swap_space", "4"], "--swap-space: a preempted request is recomputed"),
         (["--kv_cache_dtype=int8"], "--kv-cache-dtype int8: no INT8 KV cache per tensor"),

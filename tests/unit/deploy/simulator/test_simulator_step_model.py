@@ -152,6 +152,31 @@ class TestFlags:
         assert (config.limits.speculative_tokens, config.acceptance) == (4, 0.8)
         assert server_config.resolve(flags.read([])).limits.speculative_tokens == 0
 
+    @pytest.mark.parametrize(
+        ("drafter", "parameters", "layers"),
+        [
+            ({"method": "ngram"}, 0.0, 0),
+            ({"method": "suffix"}, 0.0, 0),
+            ({"method": "mtp"}, 32.8e9 / 64 + 0.778e9, 1),
+            ({"method": "eagle3", "model": "a/head-of-unknown-shape"}, 32.8e9 / 64 + 0.778e9, 1),
+            ({"method": "draft_model", "model": "Qwen/Qwen3-4B"}, 4.02e9, 36),
+            ({"model": "Qwen/Qwen3-4B"}, 4.02e9, 36),
+        ],
+        ids=str,
+    )
+    @pytest.mark.parametrize("devices", [1, 2])
+    def test_each_draft_takes_the_time_to_read_its_drafter(
+        self, drafter: dict[str, str], parameters: float, layers: int, devices: int
+    ) -> None:
+        def fixed_s(tokens: int) -> float:
+            config = {**drafter, "num_speculative_tokens": tokens} if tokens else {}
+            preset = find("h200-qwen3-32b")
+            return step_cost(preset, Build(tensor_parallel=devices, speculative=config), 64).decode.fixed_s
+
+        each_s = 2 * parameters / (4800e9 * 0.8 * devices) + (2 * layers * 12e-6 if devices > 1 else 0.0)
+        for tokens in (1, 4, 8):
+            assert fixed_s(tokens) - fixed_s(0) == pytest.approx(tokens * each_s)
+
     def test_defaults_are_those_of_the_device(self) -> None:
         plain = server_config.resolve(flags.read(["--hardware", "h200-qwen3-32b"]))
         limits = plain.limits
