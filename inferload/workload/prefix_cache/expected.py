@@ -231,6 +231,7 @@ class PlannedHits(Struct):
     block: int = ASSUMED_BLOCK
     template: ChatTemplate = NO_TEMPLATE
     total: Hits = field(default_factory=Hits)
+    first: Hits = field(default_factory=Hits)  # of the first turn of each session: prefixes that sessions share
     by_class: dict[str, Hits] = field(default_factory=dict)
     _tree: PrefixTree = field(default_factory=PrefixTree)
 
@@ -245,12 +246,12 @@ class PlannedHits(Struct):
         """Add the turns of one session in order. `model`: that of its turns; different models share nothing."""
         layout = Layout(self.template, isolated)
         of_class = self.by_class.setdefault(class_name, Hits())
-        for turn in turns:
+        for number, turn in enumerate(turns):
             row = layout.prompt(turn.ask, turn.ask.model or model)
             tokens = tokens_of(row)
             shared, end = self._tree.meet(row)
-            self.total.add(tokens, shared, self.block)
-            of_class.add(tokens, shared, self.block)
+            for sums in (self.total, of_class) if number else (self.total, of_class, self.first):
+                sums.add(tokens, shared, self.block)
             output = turn.ask.output_tokens or 0
             self._tree.extend(end, computed_answer((answer_key(index, turn.path, turn.number), output), output))
 

@@ -1,11 +1,13 @@
 """Planned sessions and turns equal those of a run with the same seed, for each kind of end."""
 
 import json
+import re
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import pytest
+import sharegpt_file
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -250,6 +252,25 @@ def test_pauses_of_concurrent_sub_agents_are_not_added() -> None:
     sessions = planned(scenario, SampleSize(50, 100_000)).sessions
     summed_s = sum(turn.ask.pause_s for session in sessions for turn in session.turns)
     assert 0 < sum(session.duration_s for session in sessions) < 0.95 * summed_s
+
+
+def test_the_plan_of_a_file_of_sharegpts_shape_shows_what_it_was_made_of(tmp_path: Path) -> None:
+    made = sharegpt_file.write(tmp_path / "s.json", 3000)
+    source = {"kind": "sharegpt", "path": str(tmp_path / "s.json")}
+    workload = {"kind": "chat", "source": source, "history": "recorded", "turns": 9}
+    scenario = drawn_sessions(workload=workload, phases={"sessions": 1000})
+    (opened,) = Sessions(scenario).open().values()
+    facts = opened.facts()["source"]
+    skipped = facts["skipped"]
+    assert (skipped["not a conversation"], skipped["empty"]) == (made["no conversations"], made["empty"])
+    assert skipped["one side only"] >= made["user only"]
+    assert 0 < facts["dropped"]["messages of other roles"] <= made["odd role"]
+    assert facts["sessions"] + sum(skipped.values()) == 3000
+    assert facts["turns"] / facts["used"] == pytest.approx(sharegpt_file.TURNS, rel=0.1)
+    found = re.search(r"of first turns alone ([\d.]+) %: prefixes that sessions share", plan_text(scenario))
+    common = sum(share for share, tokens in sharegpt_file.BEGINNINGS.values() if tokens) + sharegpt_file.SAME
+    assert found is not None
+    assert 0 < float(found[1]) / 100 < 5 * common  # the common beginnings are longer than most questions
 
 
 def test_estimated_token_counts_are_marked(tmp_path: Path) -> None:
