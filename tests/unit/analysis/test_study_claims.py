@@ -148,7 +148,7 @@ def test_a_claim_has_a_table_on_which_it_holds_and_one_on_which_it_does_not(name
 
 
 # Studies whose claims have no sources and no Chinese texts yet.
-UNFINISHED = {*NAMES}
+UNFINISHED = {*NAMES} - {"agents", "chat"}
 
 
 @pytest.mark.parametrize("name", NAMES)
