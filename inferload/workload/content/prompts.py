@@ -281,8 +281,14 @@ def _without_specials(tokenize: Tokenize) -> Tokenize:
 
 def shared_length(first: Sequence[object], second: Sequence[object]) -> int:
     """Return the length of the common prefix."""
-    pairs = zip(first, second, strict=False)
-    return next((number for number, (a, b) in enumerate(pairs) if a != b), min(len(first), len(second)))
+    low, high = 0, min(len(first), len(second))
+    while low < high:  # by halves: comparing slices is faster than comparing elements
+        middle = (low + high + 1) // 2
+        if first[low:middle] == second[low:middle]:
+            low = middle
+        else:
+            high = middle - 1
+    return low
 
 
 def _costs(tokenize: Tokenize) -> dict[str, int]:
