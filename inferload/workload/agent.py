@@ -19,11 +19,11 @@ from msgspec.structs import replace
 from inferload.scenario.schema.agent import MIN_SUMMARY_TOKENS, SUMMARY_REQUEST_TOKENS, TIME, Agent, Prefix, Tool
 from inferload.scenario.schema.distributions import draw_count
 from inferload.workload.content.history import has_reasoning
-from inferload.workload.content.messages import SHARED, Message, Piece, ToolCall, made_call_id, text_message
+from inferload.workload.content.messages import SHARED, TIME_KEY, Message, Piece, ToolCall, made_call_id, text_message
+from inferload.workload.content.prompts import TIME_TOKENS
 from inferload.workload.content.script import Ask, Fork, Script, Sent, TurnReply
 from inferload.workload.content.tool_text import tools_json
 
-_TIME_TOKENS = 19  # of a time such as 2026-01-15 09:30:00, one per character
 _ERROR_TOKENS = 30  # of the result of a failed call
 _ARGUMENT_DIGITS = 6  # of the number in a call's argument
 
@@ -77,17 +77,22 @@ def system_messages(workload: Agent, index: int) -> tuple[Message, ...]:
     tokens = workload.system_prompt_tokens
     if not tokens:
         return ()
-    return (Message("system", stamped((Piece(f"{SHARED}agent/system", tokens),), workload.prefix, index)),)
+    return (Message("system", stamped(Piece(f"{SHARED}agent/system", tokens), workload.prefix, index)),)
 
 
-def stamped(pieces: tuple[Piece, ...], prefix: Prefix, index: int) -> tuple[Piece, ...]:
-    """Return the pieces of the first message with the session's timestamp before or after them."""
+def stamped(text: Piece, prefix: Prefix, index: int) -> tuple[Piece, ...]:
+    """Return the pieces of the first message: the text, and the session's timestamp before or after it.
+
+    The message is as long as the text was, but has at least one token of text.
+    """
     if prefix.timestamp == "none":
-        return pieces
+        return (text,)
     variant = index % prefix.variants if prefix.timestamp == "dynamic" else 0
     at = datetime.strptime(prefix.time, TIME) - timedelta(days=variant)
-    time = Piece(f"{SHARED}time/{variant}", _TIME_TOKENS, at.strftime(TIME))
-    return (time, *pieces) if prefix.where == "start" else (*pieces, time)
+    before = prefix.where == "start"
+    time = Piece(f"{TIME_KEY}{variant}", TIME_TOKENS[before], at.strftime(TIME))
+    rest = replace(text, tokens=max(1, (text.tokens or 0) - TIME_TOKENS[before]))
+    return (time, rest) if before else (rest, time)
 
 
 class SeededStreams(Struct, frozen=True):
@@ -150,13 +155,10 @@ class AgentLoop:
     def add_request(self, number: int) -> None:
         """Add the user message of a request to the context."""
         tokens = draw_count(self.workload.prompt_tokens, self.streams.of(f"prompt/{number}"))
-        literal = self.workload.prompt_text if number == 0 and not self.is_subagent else None
-        piece = Piece(f"{self.key}/request/{number}", tokens, literal)
-        if literal is not None:
-            piece = Piece(f"{SHARED}agent/prompt", max(1, round(len(literal.split()) * 1.3)), literal)
+        piece = Piece(f"{self.key}/request/{number}", tokens)
         pieces: tuple[Piece, ...] = (piece,)
         if self.stamp_first is not None and number == 0:
-            pieces = stamped(pieces, self.workload.prefix, self.stamp_first)
+            pieces = stamped(piece, self.workload.prefix, self.stamp_first)
         self.context += (Message("user", pieces),)
 
     def draw(self, retries: Sequence[PlannedCall], calls: bool) -> PlannedStep:

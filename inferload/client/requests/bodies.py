@@ -7,13 +7,14 @@ from collections.abc import Callable
 from itertools import pairwise
 
 import msgspec
+from msgspec.structs import replace
 
 from inferload.client.endpoints.dialect import DIALECTS
 from inferload.scenario.scenario import Scenario
 from inferload.scenario.schema.endpoints import ENDPOINTS
 from inferload.scenario.schema.fields import thaw
 from inferload.scenario.schema.request import RequestOptions
-from inferload.workload.content.messages import BLOCK, SHARED, Message, Piece, sendable
+from inferload.workload.content.messages import BLOCK, SHARED, TIME_KEY, Message, Piece, sendable
 from inferload.workload.content.prompts import KeyedRandom, Vocabulary
 from inferload.workload.content.script import Ask
 from inferload.workload.isolation import Isolation
@@ -86,8 +87,17 @@ class Texts:
         return ending[1]
 
     def _encode(self, pieces: tuple[Piece, ...], first_line: str) -> bytes:
-        text = self.of(pieces[0]) if len(pieces) == 1 else "".join(self._spaced(pieces))
+        text = self.of(pieces[0]) if len(pieces) == 1 else "".join(self._spaced(self._timed(pieces)))
         return _json(sendable(first_line + text))
+
+    def _timed(self, pieces: tuple[Piece, ...]) -> tuple[Piece, ...]:
+        """Return the pieces; of a text beside a timestamp as much more as the timestamp is shorter than planned."""
+        at = next((number for number, piece in enumerate(pieces) if piece.key.startswith(TIME_KEY)), None)
+        if at is None:
+            return pieces
+        beside = at - 1 if at else 1
+        tokens = (pieces[beside].tokens or 0) + (pieces[at].tokens or 0) - self.vocabulary.time_tokens[at == 0]
+        return (*pieces[:beside], replace(pieces[beside], tokens=max(1, tokens)), *pieces[beside + 1 :])
 
     def _spaced(self, pieces: tuple[Piece, ...]) -> list[str]:
         """Return the texts of pieces and separators: the vocabulary's joint, or a blank beside a literal without one."""

@@ -47,7 +47,7 @@ def _class(value: str) -> str:
 
 
 class Prefix(ScenarioPart):
-    """Timestamp in the first message of a context. It determines which prefixes a prefix cache can share."""
+    """Timestamp in the first message of a context, whose tokens include it. It determines which prefixes a cache can share."""
 
     timestamp: Literal["none", "static", "dynamic"] = Field(
         default="none",
@@ -148,9 +148,6 @@ class Agent(ScenarioPart):
     requests: Count = Field(default=_ONE, description="user requests per session")
     idle_s: Duration = Field(default=_IDLE, description="pause before each later user request, in seconds")
     prompt_tokens: Count = Field(default=_PROMPT, description="tokens of the message of each user request")
-    prompt_text: Annotated[str, Field(strict=True, min_length=1)] | None = Field(
-        default=None, description="literal text of the first user request; null: generated"
-    )
     steps: Count = Field(default=_STEPS, description="answers per user request; the last one has no tool call")
     output_tokens: Count = Field(default=_OUTPUT, description="tokens of an answer, calls included, reasoning excluded")
     thinking: Thinking | None = Field(default=None, description="reasoning: {tokens, history}; null: none")

@@ -17,6 +17,8 @@ Role = Literal["system", "user", "assistant", "tool"]
 SHARED = "shared/"
 # Key prefix of blocks of a trace's prompts: sessions may share them, and their text is cached while there is room.
 BLOCK = "trace/"
+# Key prefix of timestamps: the generated text beside one makes up for its length.
+TIME_KEY = f"{SHARED}time/"
 
 
 class Piece(msgspec.Struct, frozen=True, gc=False):

@@ -19,6 +19,10 @@ Tokenize = Callable[[str], list[int]]
 
 # English on the tokenizers of current models: an assumption, stated wherever it is used.
 TOKENS_PER_WORD = 1.3
+# A timestamp, and its tokens after and before a text, where no tokenizer counted it: tokenizers of current models have a token
+# for each character (Qwen) or fewer; after a text the blank is one more.
+_TIME = "2026-01-15 09:30:00"
+TIME_TOKENS = (20, 19)
 
 _FIRSTS_CACHED = 4_096  # lengths for which the possible first words are cached
 
@@ -57,7 +61,7 @@ class Vocabulary:
 
     `words` follow a blank, `firsts` begin a text. `costs`, `first_costs`: tokens of each word; None: unknown, and
     `tokens_per_word` gives the number of words of a text. `joint`: separator of two texts that keeps the sum of their costs.
-    `error`: largest relative error on the samples of the calibration; None: not calibrated.
+    `error`: largest relative error on the samples of the calibration; None: not calibrated. `time_tokens`: as TIME_TOKENS.
     """
 
     words: tuple[str, ...]
@@ -68,6 +72,7 @@ class Vocabulary:
     exactness: Literal["exact", "approximate"] = "approximate"
     error: float | None = None
     joint: str = " "
+    time_tokens: tuple[int, int] = TIME_TOKENS
     _table: WordTable = field(init=False, repr=False, compare=False)
     _firsts_of: dict[int, tuple[int, list[int]]] = field(init=False, repr=False, compare=False, default_factory=dict)
 
@@ -146,6 +151,7 @@ class Vocabulary:
             "exactness": self.exactness,
             "error": self.error,
             "joint": self.joint,
+            "time_tokens": self.time_tokens,
         }
 
     @classmethod
@@ -160,6 +166,7 @@ class Vocabulary:
             exactness=wire["exactness"],
             error=wire["error"],
             joint=wire["joint"],
+            time_tokens=tuple(wire["time_tokens"]),
         )
 
 
@@ -206,6 +213,7 @@ def calibrate(tokenize: Tokenize) -> Vocabulary:
             exactness="exact",
             error=0.0,
             joint=joint,
+            time_tokens=_time_tokens(plain, chosen[0], joint or " "),
         )
         too_coarse = exact.exact_from is None or exact.exact_from > TAIL // 2
         if not too_coarse and _verified(exact, plain) and (chosen == [*firsts] or _joins(exact, plain)):
@@ -252,7 +260,13 @@ def _approximation(tokenize: Tokenize) -> Vocabulary:
     counts = {size: len(tokenize(words.text(size, rng))) for size in (20, 50, 100, 200)}
     per_word = max(sum(counts.values()) / sum(counts), 1e-3)
     error = max(abs(count / (size * per_word) - 1) for size, count in counts.items())
-    return Vocabulary(WORDS, tokens_per_word=per_word, error=error)
+    return Vocabulary(WORDS, tokens_per_word=per_word, error=error, time_tokens=_time_tokens(tokenize))
+
+
+def _time_tokens(tokenize: Tokenize, text: str = _HEAD, joint: str = " ") -> tuple[int, int]:
+    """Return the tokens of a timestamp after and before a text, with what separates them."""
+    both = tokenize(f"{text} {_TIME}"), tokenize(f"{_TIME}{joint}{text}")
+    return len(both[0]) - len(tokenize(text)), len(both[1]) - len(tokenize(text))
 
 
 def _without_specials(tokenize: Tokenize) -> Tokenize:
@@ -265,10 +279,16 @@ def _without_specials(tokenize: Tokenize) -> Tokenize:
     return lambda text: tokenize(text)[before : -after or None]
 
 
-def shared_length(first: Sequence[int], second: Sequence[int]) -> int:
+def shared_length(first: Sequence[object], second: Sequence[object]) -> int:
     """Return the length of the common prefix."""
-    pairs = zip(first, second, strict=False)
-    return next((number for number, (a, b) in enumerate(pairs) if a != b), min(len(first), len(second)))
+    low, high = 0, min(len(first), len(second))
+    while low < high:  # by halves: comparing slices is faster than comparing elements
+        middle = (low + high + 1) // 2
+        if first[low:middle] == second[low:middle]:
+            low = middle
+        else:
+            high = middle - 1
+    return low
 
 
 def _costs(tokenize: Tokenize) -> dict[str, int]:

@@ -153,9 +153,6 @@ def _estimated(source: Sessions, load: loads.PlannedLoad) -> list[str]:
     turns = [turn for session in load.sessions for turn in session.turns]
     if any(turn.ask.tools for turn in turns):
         lines.append("token counts of tool definitions are estimates, without the tool calls of the history")
-    firsts = [session.turns[0] for session in load.sessions if session.class_name not in opened and session.turns]
-    if any(piece.literal for turn in firsts for message in turn.ask.messages for piece in message.pieces):
-        lines.append("token counts of timestamps and prompt_text are estimates")
     return lines
 
 

@@ -66,15 +66,17 @@ class PlannedCache:
         cache = self._scenario.cache
         shared = cache.salt is not None and cache.isolate != "none"
         salted = f", and with runs of the salt {cache.salt!r}" if shared else ""
-        return [ISOLATION[cache.isolate] + salted, *ARMS[cache.arm], *self._expected(self.hits.total)]
+        return [ISOLATION[cache.isolate] + salted, *ARMS[cache.arm], *self._expected(self.hits.total, self.hits.first)]
 
-    def _expected(self, total: Hits) -> list[str]:
+    def _expected(self, total: Hits, first: Hits) -> list[str]:
         assumed = "" if self._scenario.cache.block_size else " (assumed; set cache.block_size)"
         lines = [
             f"expected hits: {percent(total.rate, 'none')} of the input tokens, {percent(total.of_cacheable, 'none')} of the "
             f"cacheable ones ({plural(len(self._sessions), 'drawn session')},",
             f"unbounded cache with blocks of {self.hits.block} tokens{assumed}, without the chat template)",
         ]
+        if first.turns < total.turns:
+            lines.append(f"of first turns alone {percent(first.rate, 'none')}: prefixes that sessions share")
         if self._scenario.cache.arm == "warm" or self._scenario.cache.salt is not None:
             lines.append("hits on prefixes of an earlier run are not included")
         return lines

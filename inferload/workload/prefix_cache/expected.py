@@ -4,9 +4,11 @@ A context is a row of spans: texts with identity and length, and the ids of the 
 the common prefix of their rows. Of it the cache serves whole blocks, and never the last token of a prompt: of n tokens at most
 floor((n - 1) / B) * B. No token is hashed, so the cost of a context depends on its number of messages only.
 
-Assumptions: two different texts differ in their first token, and a cached block is available immediately.
+Assumptions: two different generated texts differ in their first token; two known texts share tokens in proportion to the
+characters that they share; and a cached block is available immediately.
 """
 
+from bisect import bisect_left, insort
 from collections.abc import Hashable, Iterable, Sequence
 from typing import NamedTuple
 
@@ -28,12 +30,13 @@ _CHARACTERS_PER_TOKEN = 4  # of English, for texts of unknown length
 class Span(NamedTuple):
     """Part of a context. Spans with equal identities have equal tokens, up to the shorter length.
 
-    `ids`: the token ids, if known; two different spans may then share a prefix.
+    `ids`: the token ids, `text`: the text, if known; two different spans may then share a prefix.
     """
 
     identity: Hashable
     tokens: int
     ids: Ids = ()
+    text: str = ""
 
 
 def ids_span(ids: Ids) -> Span:
@@ -47,7 +50,7 @@ class PrefixTree:
     def __init__(self) -> None:
         self._next: dict[tuple[int, Hashable, int], int] = {}
         self._longest: dict[tuple[int, Hashable], int] = {}
-        self._spelled: dict[int, list[Ids]] = {}
+        self._spelled: dict[tuple[int, type], list[Ids | str]] = {}  # sorted: neighbours share most
         self._nodes = 0
 
     def __len__(self) -> int:
@@ -72,10 +75,11 @@ class PrefixTree:
         if child is None:
             self._nodes += 1
             child = self._next[key] = self._nodes
-            longest = node, span.identity
-            self._longest[longest] = max(span.tokens, self._longest.get(longest, 0))
-            if span.ids:
-                self._spelled.setdefault(node, []).append(span.ids)
+            if known := span.ids or span.text:
+                insort(self._spelled.setdefault((node, type(known)), []), known)
+            else:
+                longest = node, span.identity
+                self._longest[longest] = max(span.tokens, self._longest.get(longest, 0))
         return child
 
     def _grow(self, node: int, spans: Iterable[Span]) -> int:
@@ -85,9 +89,13 @@ class PrefixTree:
 
     def _shared_part(self, node: int, span: Span) -> int:
         """Return the tokens that a new span shares with the spans after a node."""
-        if span.ids:
-            return max((shared_length(span.ids, other) for other in self._spelled.get(node, ())), default=0)
-        return min(span.tokens, self._longest.get((node, span.identity), 0))
+        known = span.ids or span.text
+        if not known:
+            return min(span.tokens, self._longest.get((node, span.identity), 0))
+        others = self._spelled.get((node, type(known)), [])
+        at = bisect_left(others, known)
+        shared = max((shared_length(known, other) for other in others[max(0, at - 1) : at + 1]), default=0)
+        return shared * span.tokens // len(known)
 
 
 def _joined(row: Sequence[Span]) -> list[Span]:
@@ -173,9 +181,9 @@ def text_spans(message: Message) -> list[Span]:
 
 def _of_piece(piece: Piece) -> Span:
     if piece.tokens is None:
-        return _guessed("text", piece.literal or "")
+        return _guessed("text", piece.literal or "")._replace(text=piece.literal or "")
     if piece.literal is not None:
-        return Span(("text", piece.literal), piece.tokens)
+        return Span(("text", piece.literal), piece.tokens, text=piece.literal)
     return Span((piece.key, piece.whole or piece.tokens), piece.tokens)
 
 
@@ -223,6 +231,7 @@ class PlannedHits(Struct):
     block: int = ASSUMED_BLOCK
     template: ChatTemplate = NO_TEMPLATE
     total: Hits = field(default_factory=Hits)
+    first: Hits = field(default_factory=Hits)  # of the first turn of each session: prefixes that sessions share
     by_class: dict[str, Hits] = field(default_factory=dict)
     _tree: PrefixTree = field(default_factory=PrefixTree)
 
@@ -237,12 +246,12 @@ class PlannedHits(Struct):
         """Add the turns of one session in order. `model`: that of its turns; different models share nothing."""
         layout = Layout(self.template, isolated)
         of_class = self.by_class.setdefault(class_name, Hits())
-        for turn in turns:
+        for number, turn in enumerate(turns):
             row = layout.prompt(turn.ask, turn.ask.model or model)
             tokens = tokens_of(row)
             shared, end = self._tree.meet(row)
-            self.total.add(tokens, shared, self.block)
-            of_class.add(tokens, shared, self.block)
+            for sums in (self.total, of_class) if number else (self.total, of_class, self.first):
+                sums.add(tokens, shared, self.block)
             output = turn.ask.output_tokens or 0
             self._tree.extend(end, computed_answer((answer_key(index, turn.path, turn.number), output), output))
 

@@ -118,12 +118,6 @@ def test_a_shared_conversation_is_identical() -> None:
     assert own == planned(1, **laws | {"conversation": "own"})
 
 
-def test_the_first_message_can_be_given() -> None:
-    turns = planned(prompt_text="What is the time?", requests=2, steps=1)
-    assert turns[0].ask.messages[1].pieces[0].literal == "What is the time?"
-    assert turns[1].ask.messages[3].pieces[0].literal is None
-
-
 def test_reasoning_is_stripped_or_kept() -> None:
     thinking = {"tokens": 90, "history": "strip"}
     stripped, unchanged = (planned(thinking=thinking | {"history": how}) for how in ("strip", "keep"))

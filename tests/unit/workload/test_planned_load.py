@@ -1,11 +1,13 @@
 """Planned sessions and turns equal those of a run with the same seed, for each kind of end."""
 
 import json
+import re
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import pytest
+import sharegpt_file
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -252,6 +254,25 @@ def test_pauses_of_concurrent_sub_agents_are_not_added() -> None:
     assert 0 < sum(session.duration_s for session in sessions) < 0.95 * summed_s
 
 
+def test_the_plan_of_a_file_of_sharegpts_shape_shows_what_it_was_made_of(tmp_path: Path) -> None:
+    made = sharegpt_file.write(tmp_path / "s.json", 3000)
+    source = {"kind": "sharegpt", "path": str(tmp_path / "s.json")}
+    workload = {"kind": "chat", "source": source, "history": "recorded", "turns": 9}
+    scenario = drawn_sessions(workload=workload, phases={"sessions": 1000})
+    (opened,) = Sessions(scenario).open().values()
+    facts = opened.facts()["source"]
+    skipped = facts["skipped"]
+    assert (skipped["not a conversation"], skipped["empty"]) == (made["no conversations"], made["empty"])
+    assert skipped["one side only"] >= made["user only"]
+    assert 0 < facts["dropped"]["messages of other roles"] <= made["odd role"]
+    assert facts["sessions"] + sum(skipped.values()) == 3000
+    assert facts["turns"] / facts["used"] == pytest.approx(sharegpt_file.TURNS, rel=0.1)
+    found = re.search(r"of first turns alone ([\d.]+) %: prefixes that sessions share", plan_text(scenario))
+    common = sum(share for share, tokens in sharegpt_file.BEGINNINGS.values() if tokens) + sharegpt_file.SAME
+    assert found is not None
+    assert 0 < float(found[1]) / 100 < 5 * common  # the common beginnings are longer than most questions
+
+
 def test_estimated_token_counts_are_marked(tmp_path: Path) -> None:
     turns = [{"from": "human", "value": "a question " * 9}, {"from": "gpt", "value": "an answer " * 9}]
     (tmp_path / "s.json").write_text(json.dumps([{"conversations": turns}]))
@@ -282,9 +303,8 @@ def test_models_share_no_prefixes() -> None:
 
 
 def test_estimated_token_counts_of_agents_are_marked() -> None:
-    tools, timestamps = "token counts of tool definitions are estimates", "token counts of timestamps"
-    assert [text in plan_text(load("demo-agent")) for text in (tools, timestamps)] == [True, False]
-    assert [text in plan_text(load("agent-static")) for text in (tools, timestamps)] == [False, True]
+    tools = "token counts of tool definitions are estimates"
+    assert [tools in plan_text(load(name)) for name in ("demo-agent", "agent-static")] == [True, False]
 
 
 def test_the_messages_of_a_whole_prompt_are_new(tmp_path: Path) -> None:

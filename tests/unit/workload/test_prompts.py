@@ -8,6 +8,7 @@ from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
 from random import Random
+from typing import Literal
 
 import pytest
 import tokenizers
@@ -16,6 +17,8 @@ from hypothesis import strategies as st
 
 from inferload.base.errors import UsageError
 from inferload.client.requests.bodies import Texts
+from inferload.scenario.schema.agent import Prefix
+from inferload.workload.agent import stamped
 from inferload.workload.content.messages import Piece
 from inferload.workload.content.prompts import KeyedRandom, Vocabulary, approximate, calibrate
 from inferload.workload.content.words import WORDS
@@ -243,6 +246,17 @@ def test_the_tokens_of_joined_texts_add_up(name: str) -> None:
         assert len(tokenize(text)) - SPECIALS.get(name, 0) == sum(piece.tokens or 0 for piece in pieces)
         assert text.startswith(texts.of(pieces[0]))
         assert text.endswith(texts.of(pieces[-1]))
+
+
+@pytest.mark.parametrize("name", sorted(JOINED))
+@pytest.mark.parametrize("where", ["start", "end"])
+def test_a_message_with_a_timestamp_is_as_long_as_one_without(name: str, where: Literal["start", "end"]) -> None:
+    tokenize = JOINED[name]
+    texts = Texts(Vocabulary.from_wire(calibrate(tokenize).to_wire()), seed=7)
+    for index, tokens in [(0, 53), (1, 54), (40, 200)]:
+        message = stamped(Piece("key", tokens), Prefix(timestamp="dynamic", where=where), index)
+        assert sum(piece.tokens or 0 for piece in message) == tokens
+        assert len(tokenize(json.loads(texts.encoded(message)))) - SPECIALS.get(name, 0) == tokens
 
 
 @given(st.text(max_size=20), st.lists(st.integers(0, 400), max_size=8))

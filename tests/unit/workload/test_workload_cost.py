@@ -1,29 +1,27 @@
 """CPU time and memory of workloads: planning, a million sessions, and the index of a large file (make soak)."""
 
-import json
 import os
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from random import Random
 
 import pytest
+import sharegpt_file
 
 from inferload.scenario.scenario import load
 from inferload.workload.arrivals import schedule_of
 from inferload.workload.content.data import DataContext
 from inferload.workload.content.script import PlannedTurn, outline
 from inferload.workload.sessions import Sessions
-from inferload.workload.sources import corpus
 
 SCENARIOS = ("chat", "rag", "agent-static", "agent-tools", "agent-subagents", "mixed", "replay-mooncake")
 STREAMS, TOKEN_S = 1000, 0.02
 TURNS = 1500
 PLAN_LIMIT = 0.05  # of a core, with STREAMS busy streams
 SESSIONS, GROWN_LIMIT_MB = 1_000_000, 5.0
-CONVERSATIONS, INDEX_LIMIT_S, INDEX_LIMIT_MB = 90_000, 20.0, 500.0
+INDEX_LIMIT_S, INDEX_LIMIT_MB = 20.0, 500.0
 
 pytestmark = [pytest.mark.soak, pytest.mark.timeout(900)]
 
@@ -70,27 +68,9 @@ def test_a_million_sessions_need_no_more_memory_than_ten_thousand() -> None:
     assert memory_mb[1] - memory_mb[0] < GROWN_LIMIT_MB
 
 
-def write_conversations(path: Path) -> None:
-    """Write prose in the ShareGPT format, about 700 MB."""
-    random = Random(7)
-    texts = {
-        speaker: [json.dumps(corpus.message(random, "travel", random.randint(*chars))) for _ in range(500)]
-        for speaker, chars in (("human", (30, 900)), ("gpt", (300, 2600)))
-    }
-    with path.open("w", encoding="utf-8") as file:
-        for number in range(CONVERSATIONS):
-            messages = [
-                f'{{"from": "{speaker}", "value": {random.choice(texts[speaker])}}}'
-                for _ in range(random.randint(1, 7))
-                for speaker in ("human", "gpt")
-            ]
-            file.write(f'{"," if number else "["}\n{{"id": "c{number}_0", "conversations": [{", ".join(messages)}]}}')
-        file.write("\n]\n")
-
-
 def test_the_index_of_a_large_file_is_built_quickly_and_in_little_memory(tmp_path: Path) -> None:
     data = tmp_path / "ShareGPT_V3_unfiltered_cleaned_split.json"  # of the scenario, in the current directory
-    write_conversations(data)
+    sharegpt_file.write(data)
     process = subprocess.Popen(
         [sys.executable, "-m", "inferload", "plan", "chat-sharegpt"],
         stdout=subprocess.DEVNULL,

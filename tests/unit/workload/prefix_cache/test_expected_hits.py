@@ -36,7 +36,11 @@ from inferload.workload.sessions import Sessions
 
 
 def _tokens(row: Sequence[Span]) -> list[object]:
-    return [token for span in row for token in (span.ids or [(span.identity, index) for index in range(span.tokens)])]
+    return [
+        token
+        for span in row
+        for token in (span.ids or span.text or [(span.identity, index) for index in range(span.tokens)])
+    ]
 
 
 def _by_definition(rows: Sequence[Sequence[Span]], block: int) -> list[int]:
@@ -51,7 +55,9 @@ def _by_definition(rows: Sequence[Sequence[Span]], block: int) -> list[int]:
     return hits
 
 
-_TEXTS = st.tuples(st.sampled_from("abcd"), st.integers(0, 9)).map(lambda drawn: Span(drawn[0], drawn[1]))
+_GENERATED = st.tuples(st.sampled_from("abcd"), st.integers(0, 9)).map(lambda drawn: Span(drawn[0], drawn[1]))
+_KNOWN = st.text("xy", max_size=9).map(lambda text: Span(("text", text), len(text), text=text))  # a token a character
+_TEXTS = st.one_of(_GENERATED, _KNOWN)
 _IDS = st.lists(st.integers(1, 3), min_size=1, max_size=4).map(lambda ids: ids_span(tuple(ids)))
 
 
@@ -78,7 +84,7 @@ _A, _D = Span("a", 3), Span("d", 0)
 )
 def test_hits_equal_those_of_blocks_hashed_token_by_token(rows: list[list[Span]], block: int) -> None:
     rows = [
-        [span if span.ids else Span(span.identity, _LENGTHS[span.identity]) for span in row[:-2]] + row[-2:-1]
+        [span._replace(tokens=_LENGTHS.get(span.identity, span.tokens)) for span in row[:-2]] + row[-2:-1]
         for row in rows
     ]
     tree, hits = PrefixTree(), []
