@@ -4,7 +4,7 @@ import argparse
 import shlex
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -55,10 +55,9 @@ _FALLBACK = "chat"  # bundled scenario of a sweep without a load that can run
 
 @dataclass(slots=True)
 class _Found:
-    """Servers and loads of a text. `offline`: options of `inferload throughput` by the position of their server."""
+    """Servers and loads of a text, and lines on what has no equivalent."""
 
     servers: list[PastedServer] = field(default_factory=list)
-    offline: dict[int, str] = field(default_factory=dict)
     loads: list[Translation] = field(default_factory=list)
     lines: list[str] = field(default_factory=list)
 
@@ -84,7 +83,7 @@ def run(arguments: argparse.Namespace) -> int:
     version = None if arguments.vllm_version is None else version_of(arguments.vllm_version)
     found = _found(_text(arguments.lines), version)
     if found.servers or found.loads:
-        files, next_command = _files(found, arguments.into)
+        files, following = _files(found, arguments.into)
         _write(files, arguments.into)
     elif not found.lines:
         found.lines.append("no command of vLLM in it; paste a whole command line, in quotes")
@@ -97,7 +96,7 @@ def run(arguments: argparse.Namespace) -> int:
         return 0
     for file in files:
         print(f"{file}: written", file=sys.stderr)
-    print(f"next: {next_command}", file=sys.stderr)
+    print(f"next: inferload {shlex.join(following)}", file=sys.stderr)
     return 0
 
 
@@ -134,7 +133,9 @@ def _found(text: str, version: Version | None) -> _Found:
             if vllm is None:
                 found.lines += filter(None, [remark(command)])
             elif vllm.kind == BENCH:
-                found.loads.append(translate(vllm, current))
+                load = translate(vllm, current)
+                from_text(load.text("x.yaml"), "the scenario")
+                found.loads.append(load)
             elif vllm.kind == SERVE:
                 found.servers.append(checked(translated(vllm.words, vllm.environment, current)))
             else:
@@ -158,47 +159,52 @@ def _throughput(found: _Found, vllm: VllmCommand, version: Version | None) -> No
             lines += [f"no equivalent: {word}: belongs to no option" for word in values[1:]]
         else:
             lines.append(f"no equivalent: {flag}: not an option of inferload throughput")
-    found.servers.append(checked(translated(engine, vllm.environment, version)))
+    server = checked(translated(engine, vllm.environment, version))
+    found.servers.append(replace(server, offline=tuple(chain(*load.values()))))
     found.lines += lines
-    found.offline[len(found.servers) - 1] = shlex.join(chain(*load.values()))
 
 
-def _files(found: _Found, into: str | None) -> tuple[dict[str, str], str]:
-    """Return the text of each file by its path, and the command that uses them."""
+def _files(found: _Found, into: str | None) -> tuple[dict[str, str], list[str]]:
+    """Return the text of each file by its path, and the words of the command that uses them."""
+    distinct = loads.distinct(found.loads)
+    servers = family(found.servers) if found.servers else None
+    swept = servers is not None and (len(servers.names) > 1 or bool(distinct))
     single = into is not None and into.endswith((".yaml", ".yml"))
-    folder = Path() if single else Path(into or ".")
+    if single and (count := len(distinct) + (servers is not None) + swept) > 1:
+        raise UsageError(f"--into {into}: {count} files need a folder; name one, as imported/")
+
+    def unused(stem: str) -> str:
+        paths = (str(Path(into or ".") / f"{stem}{end}.yaml") for end in ("", "-servers"))
+        return str(into) if single else next(path for path in paths if path not in files)
+
     files: dict[str, str] = {}
     runnable: list[str] = []
-    for load in loads.distinct(found.loads):
-        missing = loads.with_data(load, str(folder)) if into else ""
+    for load in distinct:
+        missing = loads.with_data(load, str(Path(into).parent if single else into)) if into else ""
         found.lines += [f"no equivalent: {line}" for line in load.unsupported] + [missing] * bool(missing)
-        file = str(folder / f"{load.document['name']}.yaml")
-        files[file] = load.text(str(into) if single else file)
+        file = unused(load.document["name"])
+        files[file] = load.text(file)
         from_text(files[file], file)
         runnable += [] if missing.endswith(" cannot run without it") else [file]
-    next_command = f"inferload {'plan' if runnable else 'validate'} {(runnable or list(files) or [''])[0]}"
-    if found.servers:
-        servers = family(found.servers)
-        found.lines += servers.lines
-        file = str(folder / f"{servers.names[0]}.yaml")
-        files = {str(into) if single else file: servers.text, **files}
-        variant = f"{into if single else file}:{servers.names[0]}"
-        next_command = f"inferload deploy show {variant}"
-        if len(servers.names) > 1 or found.loads:
-            sweep = str(folder / "sweep.yaml")
-            files[sweep] = _sweep(servers, file, runnable)
-            refused = f"refused by the simulator, and left out by {sweep}"
-            found.lines += [f"--{setting.rstrip('=')}: {refused}" for setting in servers.left_out]
-            next_command = f"inferload sweep {sweep}"
-        elif found.offline:
-            next_command = f"inferload throughput {variant} {found.offline[0]}".rstrip()
-    if single and len(files) > 1:
-        raise UsageError(f"--into {into}: {len(files)} files need a folder; name one, as imported/")
-    return {str(into): text for text in files.values()} if single else files, next_command
+    if servers is None:
+        return files, ["plan" if runnable else "validate", *(runnable or files)][:2]
+    refused = "refused by the simulator; a sweep on it leaves it out by set, others can by --set"
+    found.lines += [*servers.lines, *(f"--{name}: {refused} {name}=" for name in servers.left_out)]
+    file = unused(servers.names[0])
+    files = {file: servers.text, **files}
+    if swept:
+        sweep = unused("sweep")
+        return {**files, sweep: _sweep(servers, file, runnable)}, ["sweep", sweep]
+    offline = found.servers[0].offline
+    return files, [
+        *(["deploy", "show"] if offline is None else ["throughput"]),
+        f"{file}:{servers.names[0]}",
+        *(offline or ()),
+    ]
 
 
 def _sweep(servers: Family, file: str, scenarios: Sequence[str]) -> str:
-    """Return the sweep of the variants and the loads on the simulator, whose paths are relative to the current folder."""
+    """Return the sweep of the variants and the loads on the simulator."""
     baseline, *others = (f"{file}:{name}" for name in servers.names)
     document: dict[str, Any] = {
         "schema": 1,
@@ -209,9 +215,12 @@ def _sweep(servers: Family, file: str, scenarios: Sequence[str]) -> str:
         "variants": others,
         "scenarios": list(scenarios) or [_FALLBACK],
         "reports": False,
-        "set": list(servers.left_out),
+        "set": [f"{name}=" for name in servers.left_out],
     }
-    comments = ["The servers of the text under its loads, on the simulator. With vLLM: --engine vllm --clock real."]
+    comments = [
+        "The servers of the text under its loads, on the simulator. With vLLM: --engine vllm --clock real.",
+        "Paths are relative to the folder in which it was written.",
+    ]
     if not scenarios:
         comments.append(f"The text has no load that can run: {_FALLBACK} is a bundled scenario.")
     if servers.left_out:

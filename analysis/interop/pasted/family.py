@@ -60,8 +60,8 @@ def checked(server: PastedServer) -> PastedServer:
     return server
 
 
-def family(servers: Sequence[PastedServer], notes: Sequence[str] = ()) -> Family:
-    """Return the family of servers, of which equal ones have one variant. `notes`: further comments of the file."""
+def family(servers: Sequence[PastedServer]) -> Family:
+    """Return the family of servers, of which equal ones have one variant."""
     distinct = list({repr((server.model, server.args, server.environment)): server for server in servers}.values())
     groups = _groups(distinct)
     variants: dict[str, dict[str, Any]] = {}
@@ -91,7 +91,6 @@ def family(servers: Sequence[PastedServer], notes: Sequence[str] = ()) -> Family
         "the preset nearest to the model. Set both to yours.",
         f"Defaults: of vLLM {'; '.join(dict.fromkeys(server.defaults for server in distinct))}.",
         *merged(lines),
-        *notes,
     ]
     text = "".join(f"# {line}\n" for line in head) + as_yaml({**document, "variants": variants})
     return Family(text, tuple(variants), tuple(lines), tuple(dict.fromkeys(left_out)))
@@ -140,7 +139,9 @@ def _variant(server: PastedServer, placed: Mapping[str, PastedServer], of_model:
     parts = {
         "base": base,
         "factor": "" if base is None else factor or ", ".join(changes),
-        "purpose": "translated from a command line",
+        "purpose": "translated from a command line"
+        if server.offline is None
+        else f"offline: inferload throughput {' '.join(server.offline)}",
         **(of_model if base is None or _hardware(server) != _hardware(origin) else {}),
         "args": args,
         "environment": {name: value for name, value in changes.items() if name not in args},
@@ -181,7 +182,7 @@ def _hardware(server: PastedServer) -> dict[str, Any]:
 
 
 def _stand_in(group: Sequence[PastedServer]) -> tuple[str, list[str]]:
-    """Return the nearest preset that takes all servers of a model, else the nearest and the arguments to leave out by `--set`."""
+    """Return the nearest preset that takes all servers of a model, else the nearest and the arguments to leave out."""
     model = group[0].model
     billions = (
         shape.parameters / 1e9
@@ -202,7 +203,7 @@ def _stand_in(group: Sequence[PastedServer]) -> tuple[str, list[str]]:
             flag := next((flag for flag in _FLAG.findall(refusal) if flag in args), None)
         ):
             del args[flag]
-            left_out[f"{flag}="] = None
+            left_out[flag] = None
     return names[0], list(left_out)
 
 

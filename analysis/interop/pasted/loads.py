@@ -69,7 +69,7 @@ def _short(loads: Sequence[Translation]) -> list[str]:
     words = [[word for word in re.split(r"[^A-Za-z0-9.]+", _data(load)) if word] for load in loads]
     several = [set(of) for load, of in zip(loads, words, strict=True) if "dataset-path" in load.options and len(of) > 1]
     shared = set.intersection(*several) if len({frozenset(of) for of in several}) > 1 else set()
-    return ["-".join(word for word in of if word not in shared)[:60] or "-".join(of)[:60] or "bench" for of in words]
+    return ["-".join(word for word in of if word not in shared)[:32] or "-".join(of)[:32] or "bench" for of in words]
 
 
 def with_data(load: Translation, folder: str) -> str:

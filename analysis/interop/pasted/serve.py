@@ -40,7 +40,7 @@ _TODAY = f"{NEWEST[0]}.{NEWEST[1]}"
 class PastedServer:
     """Server of a line, with the arguments and variables of the current version. `lines`: "NAME: remark" on what changed.
 
-    `defaults`: whose defaults it has.
+    `defaults`: whose defaults it has. `offline`: options of `inferload throughput`, None for a server.
     """
 
     model: str
@@ -48,6 +48,7 @@ class PastedServer:
     environment: Mapping[str, str]
     lines: tuple[str, ...] = ()
     defaults: str = ""
+    offline: tuple[str, ...] | None = None
 
 
 def translated(words: Sequence[str], environment: Mapping[str, str], version: Version | None = None) -> PastedServer:

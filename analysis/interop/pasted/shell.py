@@ -15,7 +15,9 @@ _ASCII = str.maketrans(
     {"\u201c": '"', "\u201d": '"', "\u2018": "'", "\u2019": "'", "\u00a0": " ", "\u3000": " ", "\ufeff": ""}
 )
 _TYPOGRAPHIC = "\u2013\u2014\u2015\u2212\uff0d"  # dashes, minus sign, full-width hyphen
-_PROMPT = re.compile(r"^\s*(?:\([\w.-]+\)\s*)?(?:[\w.-]+@[\w.-]+:[^#$\s]*[#$]|\$)(?:\s+|$)")
+_PROMPT = re.compile(
+    r"^\s*(?:\([\w.-]+\)\s*)?(?:[\w.-]+@[\w.-]+:[^#$\s]*[#$]|\$)(?:\s+|$)|^\s*!(?=\w)"
+)  # the last one of notebooks
 _CONTINUED = re.compile(r"(?:^|(?<=\s))\\\s*(?:#.*)?$|\\$")
 _OPTION = re.compile(rf"\s*[-{_TYPOGRAPHIC}]{{1,2}}[A-Za-z]")
 _WORD = re.compile(
@@ -31,9 +33,9 @@ _VARIABLE = re.compile(r"\$(?:(\w+)|\{(\w+)\})")
 # Programs that run vLLM, that stand before one that does, and that a text on it uses otherwise.
 _PROGRAMS = r"vllm benchmark_\w+(?:\.py)? python[\d.]* docker podman nerdctl"
 _WRAPPERS = (
-    "nohup sudo exec env time numactl taskset setsid srun nice stdbuf timeout uv conda poetry cd mkdir source export"
+    "nohup sudo exec env time numactl taskset setsid srun nice stdbuf timeout uv conda poetry screen ssh kubectl"
 )
-_OTHERS = r"pip[\d.]* git wget curl"
+_OTHERS = r"cd mkdir source export pip[\d.]* git wget curl"
 _STARTS = re.compile(rf"(?:\S*/)?(?:{'|'.join(f'{_PROGRAMS} {_WRAPPERS} {_OTHERS}'.split())})")
 # Words that a command line has only in quotation marks, comments and paths: wide characters, Markdown, ends of clauses.
 _PROSE = re.compile(r"[^/]*(?:[\u2190-\u2bff\u3001-\u9fff\uac00-\ud7a3\uff01-\uffef`]|\*\*)[^/]*|.*\w[,.:!?]")

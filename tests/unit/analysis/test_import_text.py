@@ -112,7 +112,17 @@ def test_what_the_simulator_refuses_is_left_out_of_the_sweep(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     messages = imported(tmp_path, "vllm serve M\nvllm serve M --lora-modules a=b --max-num-seqs 8", capsys)
-    assert f"inferload: --lora-modules: refused by the simulator, and left out by {tmp_path / 'sweep.yaml'}" in messages
+    assert [message for message in messages if "--lora-modules: refused by the simulator" in message]
+    assert definition.load(tmp_path / "sweep.yaml").set == ("lora-modules=",)
+
+
+def test_one_file_by_its_name_and_a_path_with_blanks(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    for number, text in enumerate((SERVERS[0], LOADS[0])):
+        command = next_command(imported(tmp_path / f"my {number}.yaml", text, capsys))
+        assert cli.main(command) == 0
+    capsys.readouterr()
+    assert cli.main(["import", "\n".join(TEXT), "--into", str(tmp_path / "a.yaml")]) == 2
+    assert "a.yaml: 4 files need a folder; name one, as imported/" in capsys.readouterr().err
 
 
 def test_a_variant_for_each_distinct_server_named_by_what_differs(
