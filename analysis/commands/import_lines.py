@@ -188,8 +188,7 @@ def _files(found: _Found, into: str | None) -> tuple[dict[str, str], list[str]]:
         runnable += [] if missing.endswith(" cannot run without it") else [file]
     if servers is None:
         return files, ["plan" if runnable else "validate", *(runnable or files)][:2]
-    refused = "refused by the simulator; a sweep on it leaves it out by set, others can by --set"
-    found.lines += [*servers.lines, *(f"--{name}: {refused} {name}=" for name in servers.left_out)]
+    found.lines += servers.lines
     file = unused(servers.names[0])
     files = {file: servers.text, **files}
     if swept:
@@ -205,7 +204,7 @@ def _files(found: _Found, into: str | None) -> tuple[dict[str, str], list[str]]:
 
 def _sweep(servers: Family, file: str, scenarios: Sequence[str]) -> str:
     """Return the sweep of the variants and the loads on the simulator."""
-    baseline, *others = (f"{file}:{name}" for name in servers.names)
+    baseline, *others = (f"{file}:{name}" for name in servers.simulated)
     document: dict[str, Any] = {
         "schema": 1,
         "name": "imported",

@@ -1,10 +1,11 @@
 """Servers of a text as one family file: a variant for each, with its base, its factor, and a stand-in of the simulator. No I/O."""
 
+import json
 import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import count
+from itertools import chain, count
 from typing import Any
 
 from inferload.deploy.launcher.machine_checks import Hardware
@@ -18,8 +19,6 @@ from inferload.base.errors import UsageError
 from inferload.scenario.files.yaml_text import as_yaml
 
 from .serve import PastedServer
-
-Changes = Mapping[str, Any]
 
 # Arguments in the names of variants, in this order: the words before their value. Others have their own name.
 _WORDS: Mapping[str, str] = {
@@ -44,12 +43,13 @@ _FLAG = re.compile(r"--([A-Za-z][\w-]*)")
 class Family:
     """Family file of the servers. `names`: of their variants, the baseline first; `lines`: "NAME: remark".
 
-    `left_out`: arguments that the simulator refuses, which a sweep on it has to leave out.
+    `simulated`: variants that a sweep on the simulator has; `left_out`: arguments that it has to leave out.
     """
 
     text: str
     names: tuple[str, ...]
     lines: tuple[str, ...]
+    simulated: tuple[str, ...]
     left_out: tuple[str, ...]
 
 
@@ -62,30 +62,29 @@ def checked(server: PastedServer) -> PastedServer:
 
 def family(servers: Sequence[PastedServer]) -> Family:
     """Return the family of servers, of which equal ones have one variant."""
-    distinct = list({repr((server.model, server.args, server.environment)): server for server in servers}.values())
-    groups = _groups(distinct)
-    variants: dict[str, dict[str, Any]] = {}
+    distinct = list({_key(server): server for server in servers}.values())
     lines = [line for server in distinct for line in server.lines]
-    left_out: list[str] = []
+    variants: dict[str, dict[str, Any]] = {}
+    by_name: dict[str, PastedServer] = {}
+    refused: dict[str, list[str]] = {}
     document: dict[str, Any] = {"source": "pasted command lines"}
-    for group in groups:
+    for group in _groups(distinct):
         root = group[0]
         stem = _clean(root.model.rstrip("/").rpartition("/")[2].lower()) or "pasted"
-        preset, refused = _stand_in(group)
-        left_out += refused
+        preset = _stand_in(group)
         lines.append(f"{stem}: no GPU in the text; simulated as {PRESETS[preset].stands_for()} ({preset})")
+        of_model = {"model": root.model, "simulated_as": preset}
+        document = document if variants else document | of_model | {"hardware": _hardware(root)}
         placed: dict[str, PastedServer] = {}
+        prefix = f"{stem}-" if variants else ""
         for server in group:
-            name = stem if server is root else _name(_changes(root, server), "" if group is groups[0] else f"{stem}-")
-            name = next(
-                word for number in count(1) if (word := name if number == 1 else f"{name}-{number}") not in variants
-            )
-            of_model = {"model": root.model, "hardware": _hardware(server), "simulated_as": preset}
-            document = {**document, **of_model} if not variants else document
-            variants[name] = _variant(
-                server, placed, {key: value for key, value in of_model.items() if document[key] != value}
-            )
-            placed[name] = server
+            wanted = stem if server is root else _clean(prefix + _name(_changes(root, server)))
+            names = (wanted if number == 1 else f"{wanted}-{number}" for number in count(1))
+            name = next(name for name in names if name not in variants)
+            own = of_model | {"hardware": _hardware(server)}
+            variants[name] = _variant(server, placed, {key: own[key] for key in own if document[key] != own[key]})
+            placed[name] = by_name[name] = server
+            refused[name] = _refused(preset, server)
     head = [
         "Command lines do not say on which GPU they ran: hardware has the smallest card that holds the weights, and simulated_as",
         "the preset nearest to the model. Set both to yours.",
@@ -93,7 +92,14 @@ def family(servers: Sequence[PastedServer]) -> Family:
         *merged(lines),
     ]
     text = "".join(f"# {line}\n" for line in head) + as_yaml({**document, "variants": variants})
-    return Family(text, tuple(variants), tuple(lines), tuple(dict.fromkeys(left_out)))
+    # An argument for which all variants that have it are refused is left out; else the variants are.
+    of_flags = {flag: {name for name in by_name if flag in by_name[name].args} for flag in chain(*refused.values())}
+    left_out = [flag for flag, names in of_flags.items() if all(flag in refused[name] for name in names)]
+    simulated = [name for name in by_name if set(refused[name]) <= set(left_out)]
+    lines += [f"--{flag}: refused by the simulator; left out by a sweep, otherwise --set {flag}=" for flag in left_out]
+    for name in [name for name in by_name if name not in simulated]:
+        lines.append(f"{name}: refused by the simulator for --{refused[name][0]}; not in a sweep on it")
+    return Family(text, tuple(variants), tuple(lines), tuple(simulated or by_name), tuple(left_out))
 
 
 def merged(lines: Sequence[str]) -> list[str]:
@@ -103,6 +109,10 @@ def merged(lines: Sequence[str]) -> list[str]:
         prefix, name, remark = _LINE.fullmatch(line).groups()  # type: ignore[union-attr] # it matches any line
         names.setdefault((prefix, remark), {})[name] = None
     return [f"{prefix}{', '.join(of)}{remark}" for (prefix, remark), of in names.items()]
+
+
+def _key(server: PastedServer) -> str:
+    return json.dumps((server.model, server.args, server.environment), sort_keys=True)
 
 
 def _groups(servers: Sequence[PastedServer]) -> list[list[PastedServer]]:
@@ -127,8 +137,8 @@ def _changes(base: PastedServer, server: PastedServer) -> dict[str, Any]:
     return {name: after.get(name) for name in dict.fromkeys((*after, *before)) if before.get(name) != after.get(name)}
 
 
-def _variant(server: PastedServer, placed: Mapping[str, PastedServer], of_model: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the entry of a server. `placed`: servers of its model, its possible bases. `of_model`: keys unlike the family's."""
+def _variant(server: PastedServer, placed: Mapping[str, PastedServer], own: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the entry of a server. `placed`: possible bases, of its model. `own`: keys unlike the family's, without a base."""
     bases = [name for name, base in placed.items() if base.environment.keys() <= server.environment.keys()]
     base = min(bases, key=lambda name: len(_changes(placed[name], server)), default=None)
     origin = PastedServer(server.model, {}, {}) if base is None else placed[base]
@@ -136,20 +146,21 @@ def _variant(server: PastedServer, placed: Mapping[str, PastedServer], of_model:
     args = {name: value for name, value in changes.items() if name in server.args or name in origin.args}
     dropped = [f"--{name}" for name, value in args.items() if value is None]
     factor = " ".join(filter(None, (*to_argv(args), "without " * bool(dropped) + " ".join(dropped))))
+    offline = None if server.offline is None else f"offline: inferload throughput {' '.join(server.offline)}"
+    if base is not None:
+        own = {"hardware": _hardware(server)} if _hardware(server) != _hardware(origin) else {}
     parts = {
         "base": base,
         "factor": "" if base is None else factor or ", ".join(changes),
-        "purpose": "translated from a command line"
-        if server.offline is None
-        else f"offline: inferload throughput {' '.join(server.offline)}",
-        **(of_model if base is None or _hardware(server) != _hardware(origin) else {}),
+        "purpose": offline or "translated from a command line",
+        **own,
         "args": args,
         "environment": {name: value for name, value in changes.items() if name not in args},
     }
     return {key: part for key, part in parts.items() if part}
 
 
-def _name(changes: Changes, prefix: str) -> str:
+def _name(changes: Mapping[str, Any]) -> str:
     words = []
     for name in sorted(changes, key=lambda name: list(_WORDS).index(name) if name in _WORDS else len(_WORDS)):
         value, word = changes[name], _WORDS.get(name, name.removeprefix("enable-"))
@@ -165,11 +176,11 @@ def _name(changes: Changes, prefix: str) -> str:
             )
         else:
             words.append(f"{word}{'' if word in ('', 'tp') else '-'}{value}")
-    return _clean(prefix + "-".join(words))
+    return "-".join(words)
 
 
 def _clean(name: str) -> str:
-    return re.sub(r"[^A-Za-z0-9._-]+", "-", name).strip("-._")[:60]
+    return re.sub(r"[^A-Za-z0-9._-]+", "-", name).strip("-._")[:60].rstrip("-._")
 
 
 def _hardware(server: PastedServer) -> dict[str, Any]:
@@ -181,30 +192,23 @@ def _hardware(server: PastedServer) -> dict[str, Any]:
     return {"gpu": f"any with {card} GB", "gpus": math.prod(gpus), "memory_gib": card}
 
 
-def _stand_in(group: Sequence[PastedServer]) -> tuple[str, list[str]]:
-    """Return the nearest preset that takes all servers of a model, else the nearest and the arguments to leave out."""
-    model = group[0].model
-    billions = (
-        shape.parameters / 1e9
-        if (shape := shape_of(model))
-        else (size_gib(re.sub(r"(?i)awq|gptq|fp8", "", model)) or 15) * 2**30 / 2e9
-    )
-    names = sorted(
-        (name for name in PRESETS if PRESETS[name].model.parameters > 1e9),
-        key=lambda name: abs(math.log(PRESETS[name].model.parameters / 1e9 / billions)),
-    )
-    for name in names:
-        if not any(_refusal(name, server.args) for server in group):
-            return name, []
-    left_out: dict[str, None] = {}
-    for server in group:
-        args = dict(server.args)
-        while (refusal := _refusal(names[0], args)) and (
-            flag := next((flag for flag in _FLAG.findall(refusal) if flag in args), None)
-        ):
-            del args[flag]
-            left_out[flag] = None
-    return names[0], list(left_out)
+def _stand_in(group: Sequence[PastedServer]) -> str:
+    """Return the preset nearest in size that takes all servers of a model, else the nearest."""
+    model = re.sub(r"(?i)awq|gptq|fp8", "", group[0].model)
+    shape = shape_of(model)
+    parameters = shape.parameters if shape else (size_gib(model) or 15) * 2**29
+    sizes = {name: preset.model.parameters for name, preset in PRESETS.items() if preset.model.parameters > 1e9}
+    names = sorted(sizes, key=lambda name: abs(math.log(sizes[name] / parameters)))
+    return next((name for name in names if not any(_refused(name, server) for server in group)), names[0])
+
+
+def _refused(preset: str, server: PastedServer) -> list[str]:
+    """Return the arguments for which the simulator refuses a server."""
+    args, flags = dict(server.args), list[str]()
+    while flag := next((flag for flag in _FLAG.findall(_refusal(preset, args)) if flag in args), None):
+        del args[flag]
+        flags.append(flag)
+    return flags
 
 
 def _refusal(preset: str, args: Mapping[str, Any]) -> str:

@@ -59,7 +59,7 @@ def translated(words: Sequence[str], environment: Mapping[str, str], version: Ve
     (_, positional), *given = options_of(words)
     options = {_SHORT.get(flag) or flag.lstrip("-"): _value(values) for flag, values in given}
     model = str(options.pop("model", None) or (positional[0] if positional else ""))
-    if not re.match(r"[\w./~-]", model):
+    if not re.match(r"[./~-]*\w", model):
         raise UsageError(f"vllm serve: no model{f' ({model})' if model else ''}; name it after serve, or by --model")
     lines = [f"{word}: belongs to no option" for word in positional[1:]]
     for name in [name for flag, _ in given if flag[:2] != "--" and (name := flag[1:]) in options]:
@@ -78,6 +78,10 @@ def translated(words: Sequence[str], environment: Mapping[str, str], version: Ve
     length = args.get("max-model-len", shape.max_model_len if shape else None)
     v0 = v0 and at < V0_END
     old = old_defaults(args, at, v0, length if isinstance(length, int) else None)
+    if (
+        old.get("max-num-batched-tokens") == length and "max-model-len" not in args
+    ):  # the budget follows from the model's length
+        old["max-model-len"] = length
     named = ".".join(map(str, version)) if version else "0.8 to 0.10"
     of = f"vLLM {named}{' (V0 engine)' * v0}"
     lines += [f"{name}: written out as in {of}" for name, value in old.items() if value is not None]

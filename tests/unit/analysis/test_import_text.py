@@ -89,7 +89,11 @@ def next_command(messages: list[str]) -> list[str]:
         ("vllm bench throughput --model Qwen/Qwen3-4B --num-prompts 3", "throughput"),
         ("\n".join(TEXT), "sweep"),
         ("vllm serve M\nvllm serve M --lora-modules a=b", "sweep"),
-        ("vllm serve org/M-72B --max-model-len 900\nA=1 vllm serve org/M-72B\nvllm serve N -tp 4 -q fp8", "sweep"),
+        (
+            "vllm serve a/M-72B --max-model-len 900\nA=1 vllm serve a/M-72B\nB=2 vllm serve a/M-72B -tp 4 -q fp8",
+            "sweep",
+        ),
+        ("vllm serve N\nvllm serve N -tp 4\nA=1 vllm serve a/M-72B -q fp8\nB=2 vllm serve a/M-72B", "sweep"),
         ("vllm serve M\nvllm bench serve --dataset-name custom --dataset-path absent.jsonl", "sweep"),
     ],
 )
@@ -104,6 +108,7 @@ def test_the_next_command_runs(
         sweep = definition.load(Path(command[1]))
         for name in sweep.all_variants:
             command_of(ServerSpec(variant=sweep.variant(name)))
+            assert sweep.variant(name).model in text
         capsys.readouterr()
         assert cli.main(["deploy", "show", sweep.baseline]) == 0
 
@@ -111,9 +116,14 @@ def test_the_next_command_runs(
 def test_what_the_simulator_refuses_is_left_out_of_the_sweep(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    messages = imported(tmp_path, "vllm serve M\nvllm serve M --lora-modules a=b --max-num-seqs 8", capsys)
-    assert [message for message in messages if "--lora-modules: refused by the simulator" in message]
-    assert definition.load(tmp_path / "sweep.yaml").set == ("lora-modules=",)
+    """An argument is left out if all variants that have it are refused for it; a variant if only its value is."""
+    words = ("", "--lora-modules a=b", "--max-num-seqs 9 --max-num-batched-tokens 8", "--max-num-batched-tokens 4096")
+    messages = imported(tmp_path, "\n".join(f"vllm serve M {options}" for options in words), capsys)
+    sweep = definition.load(tmp_path / "sweep.yaml")
+    assert sweep.set == ("lora-modules=",)
+    assert [name.rpartition(":")[2] for name in sweep.others] == ["lora-modules-a-b", "tokens-4096"]
+    left_out = "tokens-8-seqs-9: refused by the simulator for --max-num-batched-tokens; not in a sweep on it"
+    assert f"inferload: {left_out}" in messages
 
 
 def test_one_file_by_its_name_and_a_path_with_blanks(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
@@ -122,7 +132,11 @@ def test_one_file_by_its_name_and_a_path_with_blanks(capsys: pytest.CaptureFixtu
         assert cli.main(command) == 0
     capsys.readouterr()
     assert cli.main(["import", "\n".join(TEXT), "--into", str(tmp_path / "a.yaml")]) == 2
-    assert "a.yaml: 4 files need a folder; name one, as imported/" in capsys.readouterr().err
+    assert cli.main(["import", "\n".join(TEXT), "--into", str(tmp_path), "--vllm-version", "0.8.4"]) == 0
+    assert cli.main(["import", f"{SERVERS[0]}\n{LOADS[0]}\nvllm serve new/M", "--into", str(tmp_path)]) == 2
+    messages = capsys.readouterr().err
+    assert "a.yaml: 4 files need a folder; name one, as imported/" in messages
+    assert "qwen3-4b.yaml: exists already; name another place, or remove it" in messages
 
 
 def test_a_variant_for_each_distinct_server_named_by_what_differs(
@@ -134,6 +148,7 @@ def test_a_variant_for_each_distinct_server_named_by_what_differs(
         f"{line} --enable-chunked-prefill --max-num-batched-tokens 2048",
         f"{line} --enable-chunked-prefill --max-num-batched-tokens 4096 --served-model-name a --trust-remote-code",
         "vllm serve other/M --max-model-len 9000",
+        "vllm serve --no-enable-prefix-caching --max_model_len=9000 --model Qwen/Qwen3-4B",
         *SERVERS,
     )
     imported(tmp_path, "\n".join(lines), capsys)
@@ -219,10 +234,3 @@ def test_the_file_of_the_text_is_used_where_it_is(
     assert load("in/dynamic-standin.yaml").workload.kind == "agent"
     assert load("in/statistics-standin.yaml").workload.kind == "chat"
     assert sum("missing" in message for message in messages) == 2
-
-
-def test_nothing_is_written_if_a_file_is_there(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    (tmp_path / "sweep.yaml").write_text("", encoding="utf-8")
-    assert cli.main(["import", "\n".join(TEXT), "--into", str(tmp_path)]) == 2
-    assert [path.name for path in tmp_path.iterdir()] == ["sweep.yaml"]
-    assert "sweep.yaml: exists already; name another place, or remove it" in capsys.readouterr().err

@@ -95,6 +95,7 @@ VLLM = {"generation-config": "vllm"}
             {"enable-prefix-caching": False, **REST},
         ),  # chunked for long contexts only
         ("VLLM_USE_V1=0 vllm serve Qwen/Qwen3-4B", None, LONG | {BATCH: 2048}),  # 40,960 tokens
+        ("VLLM_USE_V1=0 vllm serve Qwen/Qwen2.5-7B", None, OFF | REST | {BATCH: 32768, "max-model-len": 32768}),
         ("VLLM_USE_V1=1 vllm serve M", None, {}),
         ("vllm serve M --swap-space 4", None, {}),
         ("vllm serve M --num-scheduler-steps 8 --max-model-len 900", None, SHORT | {"max-model-len": 900}),
