@@ -1,24 +1,36 @@
-"""`inferload import`: translate command lines of vLLM into variants, scenarios and commands."""
+"""`inferload import`: translate command lines of vLLM into servers, loads, and a sweep of both."""
 
 import argparse
 import shlex
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from itertools import chain
 from pathlib import Path
 from typing import Any
 
 from inferload.base import rundir
 from inferload.base.errors import UsageError, explained
-from inferload.base.redaction import without_userinfo
-from inferload.scenario.files.data_files import DATA_SETS
+from inferload.scenario.files.yaml_text import as_yaml
 from inferload.scenario.scenario import from_text
 
-from ..interop.pasted.bench import translate
-from ..interop.pasted.kinds import BENCH, SERVE, VllmCommand, options_of, recognised
-from ..interop.pasted.serve import ServeVariant, translated
-from ..interop.pasted.shell import Command, commands
+from ..interop.pasted import loads
+from ..interop.pasted.bench import Translation, translate
+from ..interop.pasted.family import Family, checked, family, merged
+from ..interop.pasted.kinds import (
+    BENCH,
+    NEWEST,
+    SERVE,
+    Version,
+    VllmCommand,
+    options_of,
+    recognised,
+    remark,
+    version_in,
+    version_of,
+)
+from ..interop.pasted.serve import PastedServer, translated
+from ..interop.pasted.shell import commands
 
 # Options of `vllm bench throughput` that are no arguments of the engine, with those of `inferload throughput`; None: no equivalent.
 _LOAD = {
@@ -27,57 +39,65 @@ _LOAD = {
     **dict.fromkeys(("output-len", "generation-len"), "--output-len"),
     **dict.fromkeys(("output-json", "qps", "backend", "dataset-name", "dataset-path", "dataset", "n", "tokenizer")),
 }
-_DESCRIPTION = """\
-Translate command lines of vLLM: `vllm serve`, the API server and containers of
-vLLM into a family file with a variant, `vllm bench serve` and
-benchmark_serving.py into a scenario, `vllm bench throughput` into a family file
-and the command inferload throughput. Options without an equivalent are listed
-on stderr. Reads the options of vLLM 0.32. Sends nothing."""
+_DESCRIPTION = f"""\
+Translate the command lines of vLLM in a line, an article or a shell session:
+servers (`vllm serve`, the API server, containers) into one family file with a
+variant each, benchmarks (`vllm bench serve`, benchmark_serving.py) into a
+scenario each, and both into a sweep. `vllm bench throughput` becomes a variant
+and the command inferload throughput. Options without an equivalent are listed on
+stderr. Reads the options of vLLM 0.{NEWEST[1]}. Sends nothing."""
 _EPILOG = """Examples:
   inferload import 'vllm serve Qwen/Qwen3-4B --max-model-len 12000'
-  inferload import notes.txt --into imported/
+  inferload import article.md --into imported/
   inferload import --into mine.yaml 'vllm bench serve --dataset-name random --num-prompts 200'"""
+_FALLBACK = "chat"  # bundled scenario of a sweep without a load that can run
 
 
-@dataclass(frozen=True, slots=True)
-class Translated:
-    """A file, the command that uses it, and lines on what has no equivalent."""
+@dataclass(slots=True)
+class _Found:
+    """Servers and loads of a text, and lines on what has no equivalent."""
 
-    name: str
-    text: str
-    then: str  # command, with {file} for the path
-    lines: tuple[str, ...]
+    servers: list[PastedServer] = field(default_factory=list)
+    loads: list[Translation] = field(default_factory=list)
+    lines: list[str] = field(default_factory=list)
 
 
 def register(subparsers: Any) -> None:
     parser = subparsers.add_parser("import", description=_DESCRIPTION, epilog=_EPILOG)
-    what = "a command line in quotes, a file of command lines, or - for stdin"
+    what = "a command line in quotes, a text file with command lines, or - for stdin"
     parser.add_argument("lines", metavar="LINE-OR-FILE", nargs="+", help=what)
     parser.add_argument(
-        "--into", metavar="PATH", help="the new .yaml file, or the folder of the files to write (default: stdout)"
+        "--into", metavar="PATH", help="the folder of the files to write, or one new .yaml file (default: stdout)"
+    )
+    parser.add_argument(
+        "--vllm-version",
+        metavar="VERSION",
+        help="version that the lines are for, such as 0.8.4, whose defaults are written out (default: that of the text's pip "
+        "install, git checkout or image)",
     )
     parser.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Translate each command in its order; exit code 2 if there is none that can be translated."""
-    results: list[Translated] = []
-    found = commands(_text(arguments.lines))
-    session = any(command.prompted for command in found)  # other lines are what its commands printed
-    for command in found:
-        try:
-            result = _translated(command)
-        except UsageError as error:
-            print("\n".join(f"inferload: {line}" for line in str(error).splitlines()), file=sys.stderr)
-            continue
-        if result is None and (command.prompted or not session):
-            print(f"inferload: {_other(command)}", file=sys.stderr)
-        elif result is not None and result not in results:
-            results.append(result)
-    if not found:
-        print("inferload: no command in it; paste a whole command line, in quotes", file=sys.stderr)
-    _write(results, arguments.into)
-    return 0 if results else 2
+    """Translate the commands of a text; exit code 2 if there is none that can be translated."""
+    version = None if arguments.vllm_version is None else version_of(arguments.vllm_version)
+    found = _found(_text(arguments.lines), version)
+    if found.servers or found.loads:
+        files, following = _files(found, arguments.into)
+        _write(files, arguments.into)
+    elif not found.lines:
+        found.lines.append("no command of vLLM in it; paste a whole command line, in quotes")
+    for line in merged(found.lines):
+        print(f"inferload: {line}", file=sys.stderr)
+    if not (found.servers or found.loads):
+        return 2
+    if arguments.into is None:
+        print("inferload: add --into FOLDER to write this to files and get the next command", file=sys.stderr)
+        return 0
+    for file in files:
+        print(f"{file}: written", file=sys.stderr)
+    print(f"next: inferload {shlex.join(following)}", file=sys.stderr)
+    return 0
 
 
 def _text(arguments: Sequence[str]) -> str:
@@ -101,36 +121,36 @@ def _is_file(word: str) -> bool:
         return False
 
 
-def _translated(command: Command) -> Translated | None:
-    found = recognised(command)
-    if found is None:
-        return None
-    if found.kind == BENCH:
-        return _bench(found)
-    if found.kind == SERVE:
-        return _variant(translated(found.words, found.environment), "deploy show {file}", "")
-    return _throughput(found)
+def _found(text: str, version: Version | None) -> _Found:
+    """Read the commands in their order. A version holds for the commands after it; the first one also for those before."""
+    found = _Found()
+    given = commands(text)
+    current = version or next(filter(None, map(version_in, given)), None)
+    for command in given:
+        current = version or version_in(command) or current
+        try:
+            vllm = recognised(command)
+            if vllm is None:
+                found.lines += filter(None, [remark(command)])
+            elif vllm.kind == BENCH:
+                load = translate(vllm, current)
+                from_text(load.text("x.yaml"), "the scenario")
+                found.loads.append(load)
+            elif vllm.kind == SERVE:
+                found.servers.append(checked(translated(vllm.words, vllm.environment, current)))
+            else:
+                _throughput(found, vllm, current)
+        except UsageError as error:
+            found.lines += str(error).splitlines()
+    return found
 
 
-def _bench(found: VllmCommand) -> Translated:
-    bench = translate(found)
-    text = bench.text(bench.file_name)
-    from_text(text, bench.file_name)
-    lines = tuple(f"no equivalent: {line}" for line in bench.unsupported)
-    return Translated(bench.file_name, text, "inferload plan {file}", lines)
-
-
-def _variant(variant: ServeVariant, command: str, options: str, lines: Sequence[str] = ()) -> Translated:
-    then = f"inferload {command}:{variant.name} {options}".rstrip()
-    return Translated(f"{variant.name}.yaml", variant.text, then, (*variant.lines, *lines))
-
-
-def _throughput(found: VllmCommand) -> Translated:
-    """Return the variant of the engine's options, and the command with the options of the load."""
+def _throughput(found: _Found, vllm: VllmCommand, version: Version | None) -> None:
+    """Add the server of the engine's options, and the options of the load."""
     engine: list[str] = []
     load: dict[str, list[str]] = {}
     lines: list[str] = []
-    for flag, values in options_of(found.words):
+    for flag, values in options_of(vllm.words):
         name = flag.removeprefix("--")
         if name not in _LOAD:
             engine += [flag, *values] if flag else values
@@ -139,41 +159,86 @@ def _throughput(found: VllmCommand) -> Translated:
             lines += [f"no equivalent: {word}: belongs to no option" for word in values[1:]]
         else:
             lines.append(f"no equivalent: {flag}: not an option of inferload throughput")
-    options = shlex.join(["--engine", "vllm", *chain(*load.values())])
-    return _variant(translated(engine, found.environment), "throughput {file}", options, lines)
+    server = checked(translated(engine, vllm.environment, version))
+    found.servers.append(replace(server, offline=tuple(chain(*load.values()))))
+    found.lines += lines
 
 
-def _other(command: Command) -> str:
-    """Return the line on a command without a translation; it shows no option, which may be a key."""
-    if command.words[:2] == ("vllm", "bench"):
-        return f"{' '.join(command.words[:3])}: not translated; inferload sweep runs variants and loads"
-    first = [without_userinfo(word) for word in command.words[:2] if not word.startswith("-")]
-    text = " ".join(" ".join(first).split())[:100]
-    for name, data_set in DATA_SETS.items():
-        if any(word.endswith(data_set.file) for word in command.words):
-            return f"not a vLLM command: {text}; inferload fetch {name} downloads this file"
-    chat = command.words[0].rpartition("/")[2] == "curl" and any("/completions" in word for word in command.words)
-    return f"not a vLLM command: {text}" + ("; inferload doctor checks a server" if chat else "")
-
-
-def _write(results: Sequence[Translated], into: str | None) -> None:
+def _files(found: _Found, into: str | None) -> tuple[dict[str, str], list[str]]:
+    """Return the text of each file by its path, and the words of the command that uses them."""
+    distinct = loads.distinct(found.loads)
+    servers = family(found.servers) if found.servers else None
+    swept = servers is not None and (len(servers.names) > 1 or bool(distinct))
     single = into is not None and into.endswith((".yaml", ".yml"))
-    if single and len(results) > 1:
-        raise UsageError(f"--into {into}: {len(results)} commands need a folder; name one, as imported/")
-    used: dict[str, int] = {}
-    for position, result in enumerate(results):
-        used[result.name] = count = used.get(result.name, 0) + 1
-        name = result.name if count == 1 else f"{result.name.removesuffix('.yaml')}-{count}.yaml"
-        if into is None:
-            print(("---\n" if position else "") + (f"# {name}\n" if len(results) > 1 else "") + result.text, end="")
-            file = Path(name)
-        else:
-            file = Path(into) if single else Path(into) / name
-            with explained(file, "name a file that can be written"):
-                file.parent.mkdir(parents=True, exist_ok=True)
-            if not rundir.write_new(file, result.text.replace(f"inferload run {result.name}", f"inferload run {file}")):
-                raise UsageError(f"{file}: exists already; name another file, or remove it")
-        for line in result.lines:
-            print(f"inferload: {line}", file=sys.stderr)
-        written = "" if into is None else f"{file}: written; "
-        print(f"{written}next: {result.then.replace('{file}', str(file))}", file=sys.stderr)
+    if single and (count := len(distinct) + (servers is not None) + swept) > 1:
+        raise UsageError(f"--into {into}: {count} files need a folder; name one, as imported/")
+
+    def unused(stem: str) -> str:
+        paths = (str(Path(into or ".") / f"{stem}{end}.yaml") for end in ("", "-servers"))
+        return str(into) if single else next(path for path in paths if path not in files)
+
+    files: dict[str, str] = {}
+    runnable: list[str] = []
+    for load in distinct:
+        missing = loads.with_data(load, str(Path(into).parent if single else into)) if into else ""
+        found.lines += [f"no equivalent: {line}" for line in load.unsupported] + [missing] * bool(missing)
+        file = unused(load.document["name"])
+        files[file] = load.text(file)
+        from_text(files[file], file)
+        runnable += [] if missing.endswith(" cannot run without it") else [file]
+    if servers is None:
+        return files, ["plan" if runnable else "validate", *(runnable or files)][:2]
+    found.lines += servers.lines
+    file = unused(servers.names[0])
+    files = {file: servers.text, **files}
+    if swept:
+        sweep = unused("sweep")
+        return {**files, sweep: _sweep(servers, file, runnable)}, ["sweep", sweep]
+    offline = found.servers[0].offline
+    return files, [
+        *(["deploy", "show"] if offline is None else ["throughput"]),
+        f"{file}:{servers.names[0]}",
+        *(offline or ()),
+    ]
+
+
+def _sweep(servers: Family, file: str, scenarios: Sequence[str]) -> str:
+    """Return the sweep of the variants and the loads on the simulator."""
+    baseline, *others = (f"{file}:{name}" for name in servers.simulated)
+    document: dict[str, Any] = {
+        "schema": 1,
+        "name": "imported",
+        "engine": "simulator",
+        "clock": "virtual",
+        "baseline": baseline,
+        "variants": others,
+        "scenarios": list(scenarios) or [_FALLBACK],
+        "reports": False,
+        "set": [f"{name}=" for name in servers.left_out],
+    }
+    comments = [
+        "The servers of the text under its loads, on the simulator. With vLLM: --engine vllm --clock real.",
+        "Paths are relative to the folder in which it was written.",
+    ]
+    if not scenarios:
+        comments.append(f"The text has no load that can run: {_FALLBACK} is a bundled scenario.")
+    if servers.left_out:
+        comments.append("set leaves out the arguments that the simulator refuses; remove it for vLLM.")
+    return "".join(f"# {line}\n" for line in comments) + as_yaml(
+        {key: value for key, value in document.items() if value != []}
+    )
+
+
+def _write(files: dict[str, str], into: str | None) -> None:
+    """Write the files, or print them. UsageError before any is written if one exists."""
+    if into is None:
+        for position, (file, text) in enumerate(files.items()):
+            print(("---\n" if position else "") + (f"# {file}\n" if len(files) > 1 else "") + text, end="")
+        return
+    if existing := [file for file in files if Path(file).exists()]:
+        raise UsageError(f"{existing[0]}: exists already; name another place, or remove it")
+    for file, text in files.items():
+        with explained(Path(file), "name a file that can be written"):
+            Path(file).parent.mkdir(parents=True, exist_ok=True)
+        if not rundir.write_new(Path(file), text):
+            raise UsageError(f"{file}: exists already; name another place, or remove it")

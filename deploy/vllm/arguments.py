@@ -4,12 +4,15 @@ A mapping has vLLM's long names without the dashes: `{"max-num-seqs": 8, "enable
 """
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from inferload.base.errors import UsageError
 
 Arguments = Mapping[str, Any]
+Version = tuple[int, ...]
+V0_END: Version = (0, 11)  # the first version without the V0 engine; V1 is the default since V1_DEFAULT
+V1_DEFAULT: Version = (0, 8)
 
 
 class Outdated(NamedTuple):
@@ -17,6 +20,7 @@ class Outdated(NamedTuple):
 
     reason: str
     args: Arguments = {}  # with the same effect in the current version
+    now: str = ""  # the argument that takes its value
     is_v0: bool = False  # only the V0 engine had it
 
 
@@ -44,7 +48,9 @@ REFUSED: Mapping[str, Outdated] = {
     "--disable-async-output-proc": Outdated("outputs are always processed in another process; remove it"),
     "--max-concurrency": Outdated("is an option of the load generator; --max-num-seqs bounds a server"),
     "--percentage-varied-requests": Outdated("was never a flag of vLLM; vary lengths in the scenario"),
-    "--share-gpu-memory-fraction": Outdated("was never a flag of vLLM; use --gpu-memory-utilization"),
+    "--share-gpu-memory-fraction": Outdated(
+        "was never a flag of vLLM; use --gpu-memory-utilization", now="gpu-memory-utilization"
+    ),
     "--qps": Outdated("was never a flag of vLLM; set the scenario's rate (arrivals.sessions_per_s)"),
     "--use-v2-block-manager": Outdated("vLLM has one block manager only; remove it"),
     "--num-scheduler-steps": Outdated(
@@ -52,6 +58,17 @@ REFUSED: Mapping[str, Outdated] = {
     ),
     "--swap-space": Outdated("a preempted request is recomputed, not swapped; remove it"),
     "--preemption-mode": Outdated("a preempted request is always recomputed; remove it", is_v0=True),
+    "--multi-step-stream-outputs": Outdated(
+        "multi-step scheduling was removed with the V0 engine; remove it", is_v0=True
+    ),
+    "--num-lookahead-slots": Outdated("belonged to the V0 scheduler and has no successor; remove it", is_v0=True),
+    "--worker-use-ray": Outdated("now --distributed-executor-backend ray", {"distributed-executor-backend": "ray"}),
+    "--max-context-len-to-capture": Outdated(
+        "graphs are captured by batch size now: --max-cudagraph-capture-size, or --enforce-eager for none"
+    ),
+    "--device": Outdated("follows from the build of vLLM; remove it"),
+    "--enable-reasoning": Outdated("--reasoning-parser is enough; remove it"),
+    "--tokenizer-pool-size": Outdated("the API server tokenizes by itself; remove it"),
 }
 OF_V0 = {name for name, row in REFUSED.items() if row.is_v0}
 
@@ -80,18 +97,54 @@ ELSEWHERE = {
 }
 
 
-def v0_defaults(arguments: Arguments) -> dict[str, Any]:
-    """Return the defaults of the V0 engine that are others today, of arguments that are not set; None without --max-model-len."""
-    given = arguments.get("max-model-len")
-    length = given if isinstance(given, int) else None
-    chunked = arguments.get("enable-chunked-prefill", None if length is None else length > 32_768)
-    unchunked = None if length is None else max(length, 2048)
-    defaults = {
-        "enable-prefix-caching": False,
-        "enable-chunked-prefill": chunked,
-        "max-num-batched-tokens": 2048 if chunked else unchunked,
-    }
-    return {name: value for name, value in defaults.items() if name not in arguments}
+def _chunked(arguments: Arguments, version: Version, length: int | None) -> bool | None:
+    if arguments.get("speculative-config") or arguments.get("enable-lora") or version < (0, 5, 4):
+        return False
+    if length is None or length <= 32_768:
+        return None if length is None else False
+    return True if version >= (0, 6, 2) or not arguments.get("enable-prefix-caching") else None
+
+
+def _budget(arguments: Arguments, version: Version, length: int | None) -> int | None:
+    if arguments["enable-chunked-prefill"]:
+        return 2048 if version >= (0, 6, 5) else 512
+    return None if length is None or arguments["enable-chunked-prefill"] is None else max(length, 2048)
+
+
+class OldDefault(NamedTuple):
+    """Default of an argument that is another one today. `of`: its value, None if it is not known."""
+
+    name: str
+    of: Callable[
+        [Arguments, Version, int | None], Any
+    ]  # of the arguments, the version, and the longest sequence in tokens
+    before: Version  # the first version with today's default
+    v0: bool = True  # a default of the V0 engine, which was removed in 0.11
+
+
+# Sources: arg_utils.py (_set_default_args_v0) and config.py (SchedulerConfig, CacheConfig) of vLLM 0.4 to 0.10; pull requests 6666
+# (0.5.4: chunks for more than 32,768 tokens), 8342 (also with prefix caching), 10544 (0.6.5: 2,048 instead of 512 tokens) and
+# 12622 (0.8.0: sampling of the model's generation_config.json); the documentation of 0.6.4 (share of the memory).
+OLD_DEFAULTS = (
+    OldDefault("enable-prefix-caching", lambda *_: False, V0_END),
+    OldDefault("enable-chunked-prefill", _chunked, V0_END),
+    OldDefault("max-num-batched-tokens", _budget, V0_END),
+    OldDefault("max-num-seqs", lambda *_: 256, V0_END),
+    OldDefault("gpu-memory-utilization", lambda *_: 0.9, V0_END, v0=False),
+    OldDefault("generation-config", lambda *_: "vllm", (0, 8), v0=False),
+)
+
+
+def old_defaults(arguments: Arguments, version: Version, v0: bool, length: int | None) -> dict[str, Any]:
+    """Return the defaults of an earlier version that are others today, of arguments that are not set; None if one is not known.
+
+    `v0`: its server has the V0 engine. `length`: longest sequence in tokens; None if it is not known.
+    """
+    known = dict(arguments)
+    for row in OLD_DEFAULTS:
+        if row.name not in known and version < row.before and (v0 or not row.v0):
+            known[row.name] = row.of(known, version, length)
+    return {name: value for name, value in known.items() if name not in arguments}
 
 
 def to_argv(arguments: Arguments) -> list[str]:

@@ -2,11 +2,9 @@
 
 import difflib
 import math
-import re
 import shlex
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import PurePath
 from typing import Any
 
 from inferload.base.errors import UsageError
@@ -17,7 +15,7 @@ from inferload.scenario.schema.endpoints import ENDPOINTS, EndpointName
 from inferload.scenario.schema.fields import RESERVED, secret_header
 
 from . import bench_options as table
-from .kinds import VllmCommand, options_of
+from .kinds import Version, VllmCommand, options_of
 
 _DEFAULT_PROMPTS = 1000  # vLLM's default of --num-prompts
 
@@ -27,6 +25,7 @@ class Translation:
     """A command line and the equivalent scenario, as they are read and filled in."""
 
     script: bool  # benchmark_serving.py instead of `vllm bench serve`
+    version: Version | None = None
     words: list[str] = field(default_factory=list)  # of the command line, without values that may be keys
     options: dict[str, Any] = field(default_factory=dict)  # values by option name, without absent options
     document: dict[str, Any] = field(default_factory=dict)
@@ -49,7 +48,10 @@ class Translation:
         return next((self.options[name] for name in names if name in self.options), default)
 
     def text(self, file: str) -> str:
-        """Return the scenario file: origin, how to run it, options without an equivalent, and the commented document."""
+        """Return the scenario file: origin, how to run it, options without an equivalent, and the commented document.
+
+        `file`: its path.
+        """
         head = [
             "Translated from",
             f"  {shlex.join([*table.WORDS[self.script], *self.words])}",
@@ -63,26 +65,17 @@ class Translation:
         keys = (_comments(self.notes.get(key, ())) + as_yaml({key: value}) for key, value in self.document.items())
         return _comments(head) + "\n" + "".join(keys)
 
-    @property
-    def file_name(self) -> str:
-        """A file name of the data and the parameters of the load, so that different lines have different files."""
-        data = self.first("dataset-path", "dataset", default=self.document["name"])
-        load = [f"{name}-{self.options[name]}" for name in _IN_NAME if name in self.options]
-        name = re.sub(r"[^A-Za-z0-9._-]+", "-", "-".join([PurePath(str(data)).stem, *load]))
-        return (name.strip("-._")[:120] or "bench") + ".yaml"
-
-
-_LENGTHS = ("input-len", "random-input-len", "output-len", "random-output-len")
-_IN_NAME = (*_LENGTHS, "num-prompts", "request-rate", "max-concurrency")
-
 
 def _comments(lines: Iterable[str]) -> str:
     return "".join(f"# {line}\n" for line in lines)
 
 
-def translate(command: VllmCommand) -> Translation:
-    """Return the scenario that sends the load of a command line; UsageError if there is none, with a line for each fault."""
-    bench = Translation(command.script)
+def translate(command: VllmCommand, version: Version | None = None) -> Translation:
+    """Return the scenario that sends the load of a command line; UsageError if there is none, with a line for each fault.
+
+    `version`: of vLLM, None if it is not known.
+    """
+    bench = Translation(command.script, version)
     _read_options(bench, command.words)
     options = bench.options
     of_path = "sharegpt" if "dataset" in options else table.OF_PATH[bench.script and "dataset-path" in options]
@@ -131,7 +124,8 @@ def _read_options(bench: Translation, words: Sequence[str]) -> None:
             continue
         takes = 0 if option is None or isinstance(option.read, bool) else len(values) if option.many else 1
         of_none = "belongs to no option; quote values that contain blanks"
-        bench.unsupported += [f"{word}: {of_none}" for word in values[takes:]]
+        if option is None or not option.not_needed:
+            bench.unsupported += [f"{word}: {of_none}" for word in values[takes:]]
         if option is not None:
             try:
                 bench.options[name] = _value(option, values[:takes])
@@ -188,20 +182,28 @@ def _workload(bench: Translation, data: str) -> dict[str, Any]:
 
 
 def _random(bench: Translation, workload: dict[str, Any]) -> None:
-    of_prompt, of_answer = bench.options.get("random-range-ratio", (0.0, 0.0))
-    if of_prompt != of_answer:
-        source = workload.pop("source")
-        workload["prompt_tokens"] = _around(source["input_tokens"], of_prompt)
-        workload["output_tokens"] = _around(source["output_tokens"], of_answer)
+    old = bench.version is not None and bench.version < table.SYMMETRIC_RATIO
+    of_prompt, of_answer = bench.options.get("random-range-ratio", (1.0, 1.0) if old else (0.0, 0.0))
+    source = workload["source"]
+    if not old and max(of_prompt, of_answer) == 1:
+        raise UsageError("--random-range-ratio 1: must be below 1 since vLLM 0.8.4; name an earlier --vllm-version")
+    if of_prompt != of_answer or (old and of_prompt < 1):
+        del workload["source"]
+        for key, ratio in (("prompt_tokens", of_prompt), ("output_tokens", of_answer)):
+            mean = source[key.replace("prompt", "input")]
+            low, high = (mean * ratio, mean) if old else (mean * (1 - ratio), mean * (1 + ratio))
+            bounds = {"dist": "uniform", "min": max(1, math.floor(low)), "max": math.ceil(high)}
+            workload[key] = bounds if low < high else mean
         workload |= {"system_prompt_tokens": source["prefix_tokens"]} if "prefix_tokens" in source else {}
-    elif of_prompt:
-        workload["source"]["range_ratio"] = of_prompt
-
-
-def _around(mean: int, ratio: float) -> int | dict[str, Any]:
-    if not ratio:
-        return mean
-    return {"dist": "uniform", "min": max(1, math.floor(mean * (1 - ratio))), "max": math.ceil(mean * (1 + ratio))}
+        return
+    if of_prompt and not old:
+        source["range_ratio"] = of_prompt
+    if bench.script and not old and "prefix_tokens" not in source:
+        source["draws"] = {"prompts": bench.prompts, "seed": bench.options.get("seed", 0)}
+        drawn = (
+            "Lengths and common beginnings of the prompts are those that benchmark_serving.py of vLLM 0.8.4 and later"
+        )
+        bench.note("workload", f"{drawn} draws with this seed.")
 
 
 def _random_images(bench: Translation, workload: dict[str, Any]) -> None:

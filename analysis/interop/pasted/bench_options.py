@@ -120,8 +120,8 @@ _OBJECT = _reader(
 )
 _RATIOS = _reader(
     _both_ratios,
-    'a number from 0 to below 1, or {"input": 0.3, "output": 0.5}',
-    lambda ratios: all(0 <= ratio < 1 for ratio in ratios),
+    'a number from 0 to 1, or {"input": 0.3, "output": 0.5}',
+    lambda ratios: all(0 <= ratio <= 1 for ratio in ratios),
 )
 _IMAGES = _reader(
     _image_sizes,
@@ -244,6 +244,9 @@ REPLACED: Mapping[str, str] = {
     "output-format": "summary.json of the run directory is JSON",
     "qps": "use --request-rate",
 }
+
+# Until then --random-range-ratio R is lengths from R * L to L, since then from L - R * L to L + R * L (pull request 16126 of vLLM).
+SYMMETRIC_RATIO = (0, 8, 4)
 
 # Of `vllm bench serve` and of benchmark_serving.py before it: words, data set of a path without a name, data sets with forced
 # lengths, sampling parameters without options for them, and what these are called in the file.

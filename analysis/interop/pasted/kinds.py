@@ -5,6 +5,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
+from inferload.base.errors import UsageError
+from inferload.base.redaction import without_userinfo
+from inferload.scenario.files.data_files import DATA_SETS
+
 from .shell import Command, ascii_option
 
 SERVE, BENCH, THROUGHPUT = "serve", "bench serve", "bench throughput"
@@ -22,6 +26,12 @@ _PROGRAM = re.compile(r"(?:.*/)?vllm|vllm\.entrypoints\.cli\.main")
 _IMAGE = re.compile(r"(?:[\w.:-]+/)*vllm-openai(?:[:@]\S+)?")
 _CONTAINER = re.compile(r"(?:.*/)?(?:docker|podman|nerdctl)")
 _OPTION = re.compile(r"-[^\d]")  # and no negative number
+# Where commands name a version of vLLM: packages and tags of its image; tags of its repository.
+_NUMBER = r"(0\.\d+(?:\.\d+)?)(?:[.+-]?(?:post|rc|cu)?\d+)*"
+_VERSIONED = re.compile(rf"(?:vllm(?:\[[\w,-]*\])?==?|(?:\S*/)?vllm-openai:v?){_NUMBER}")
+_TAG = re.compile(rf"v?{_NUMBER}")
+NEWEST = (0, 32)  # version whose options and defaults are known
+Version = tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +75,44 @@ def _of_container(command: Command) -> VllmCommand | None:
     environment = {name: value for name, equals, value in (pair.partition("=") for pair in pairs) if equals}
     arguments = words[at + 1 :]
     return VllmCommand(SERVE, arguments[arguments[:1] == (SERVE,) :], {**command.environment, **environment})
+
+
+def version_of(text: str) -> Version:
+    """Read a version of vLLM, such as `0.8.4` or `v0.8.4`. UsageError for other words and versions that are not known."""
+    match = _TAG.fullmatch(text)
+    version = tuple(map(int, match[1].split("."))) if match else ()
+    if not (0, 1) <= version < (0, NEWEST[1] + 1):
+        raise UsageError(f"--vllm-version {text}: must be a version of vLLM from 0.1 to 0.{NEWEST[1]}, such as 0.8.4")
+    return version
+
+
+def version_in(command: Command) -> Version | None:
+    """Return the version of vLLM that a command installs, checks out or runs as an image; None if it names none."""
+    pattern = _TAG if command.words[0] == "git" else _VERSIONED
+    numbers = [match[1] for word in command.words if (match := pattern.fullmatch(word))]
+    versions = [tuple(map(int, number.split("."))) for number in numbers]
+    return next((version for version in versions if version < (0, NEWEST[1] + 1)), None)
+
+
+def remark(command: Command) -> str | None:
+    """Return what inferload has for a command that is no server and no benchmark of vLLM; None if it has nothing."""
+    words = command.words
+    program, action = words[0].rpartition("/")[2], words[1] if len(words) > 1 else ""
+    if program == "vllm":
+        return (
+            f"{' '.join(words[:3])}: not translated; inferload sweep runs variants and loads"
+            if action == "bench"
+            else None
+        )
+    for name, data_set in DATA_SETS.items():
+        if any(word.endswith(data_set.file) for word in words):
+            return f"{program} {data_set.file}: inferload fetch {name} downloads this file"
+    urls = [without_userinfo(word) for word in words[1:] if re.search(r"/(?:v1/\w|metrics|health)", word)]
+    if program == "curl" and urls:
+        return f"curl {urls[0][:100]}: inferload doctor checks a server"
+    if program == "git" and action == "clone" and any("/vllm" in word for word in words):
+        return "git clone: inferload needs no checkout of vLLM"
+    return None
 
 
 def options_of(words: Sequence[str]) -> Iterator[tuple[str, list[str]]]:

@@ -1,72 +1,94 @@
-"""A `vllm serve` command line as a family file with one variant. No I/O."""
+"""Command lines of servers: the arguments of vLLM 0.32 that start the same server. No I/O."""
 
 import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
-from inferload.deploy.variants.variant import family_of
-from inferload.deploy.vllm.arguments import ELSEWHERE, OF_V0, REFUSED, REFUSED_VALUES, to_argv, v0_defaults
+from inferload.deploy.simulator.core import hardware
+from inferload.deploy.vllm.arguments import (
+    ELSEWHERE,
+    OF_V0,
+    REFUSED,
+    REFUSED_VALUES,
+    V0_END,
+    V1_DEFAULT,
+    Version,
+    old_defaults,
+)
 
 from inferload.base.errors import UsageError
 from inferload.base.redaction import without_userinfo
-from inferload.scenario.files.yaml_text import as_yaml, parse
+from inferload.scenario.files.yaml_text import parse
 from inferload.scenario.schema.fields import secret_header
 
-from .kinds import options_of
+from .kinds import NEWEST, options_of
 
 _SHORT = {
     "-tp": "tensor-parallel-size",
     "-pp": "pipeline-parallel-size",
     "-dp": "data-parallel-size",
     "-q": "quantization",
+    "-ep": "enable-expert-parallel",
+    "-dcp": "decode-context-parallel-size",
 }
+_TODAY = f"{NEWEST[0]}.{NEWEST[1]}"
 
 
 @dataclass(frozen=True, slots=True)
-class ServeVariant:
-    """Family file of a server. `lines`: options that are outdated or do not belong in a variant, with the current form."""
+class PastedServer:
+    """Server of a line, with the arguments and variables of the current version. `lines`: "NAME: remark" on what changed.
 
-    name: str
-    document: Mapping[str, Any]
-    lines: tuple[str, ...]
+    `defaults`: whose defaults it has. `offline`: options of `inferload throughput`, None for a server.
+    """
 
-    @property
-    def text(self) -> str:
-        """The family file; comments state the lines and what to complete."""
-        head = [
-            "Translated from a vllm serve command line.",
-            "hardware and simulated_as are placeholders: a command line does not say on which GPU it ran. Set them.",
-            *self.lines,
-        ]
-        return "".join(f"# {line}\n" for line in head) + as_yaml(dict(self.document))
+    model: str
+    args: Mapping[str, Any]
+    environment: Mapping[str, str]
+    lines: tuple[str, ...] = ()
+    defaults: str = ""
+    offline: tuple[str, ...] | None = None
 
 
-def translated(words: Sequence[str], environment: Mapping[str, str]) -> ServeVariant:
-    """Return the variant of the arguments of `vllm serve`. UsageError if no model is named."""
+def translated(words: Sequence[str], environment: Mapping[str, str], version: Version | None = None) -> PastedServer:
+    """Return the server of the arguments of `vllm serve`. `version`: of the text, None if it names none.
+
+    UsageError if no model is named.
+    """
     (_, positional), *given = options_of(words)
     options = {_SHORT.get(flag) or flag.lstrip("-"): _value(values) for flag, values in given}
     model = str(options.pop("model", None) or (positional[0] if positional else ""))
-    if not model:
-        raise UsageError("vllm serve: no model; name it after serve, or by --model")
+    if not re.match(r"[./~-]*\w", model):
+        raise UsageError(f"vllm serve: no model{f' ({model})' if model else ''}; name it after serve, or by --model")
     lines = [f"{word}: belongs to no option" for word in positional[1:]]
+    for name in [name for flag, _ in given if flag[:2] != "--" and (name := flag[1:]) in options]:
+        lines.append(f"-{name}: a short option that is not read; use the long one")
+        del options[name]
     args = _current(options, lines)
     variables = _environment(environment, lines)
-    if environment.get("VLLM_USE_V1") == "0" or any(f"--{name}" in OF_V0 for name in options):
-        args |= _v0_defaults(args, lines)
-    name = re.sub(r"[^A-Za-z0-9._-]+", "-", model.rstrip("/").rpartition("/")[2]).strip("-._")[:64].lower() or "pasted"
-    variant = {"purpose": "translated from a command line", "args": args, "environment": variables}
-    document: dict[str, Any] = {
-        "source": "a vllm serve command line",
-        "model": model,
-        "hardware": {"gpu": "unknown", "gpus": 1, "memory_gib": 80},
-        "simulated_as": "tiny",
-        "variants": {name: {key: value for key, value in variant.items() if value}},
-    }
-    document["hardware"]["gpus"] = family_of(document, Path(f"{name}.yaml"))[name].hardware.gpus
-    return ServeVariant(name, document, tuple(lines))
+    engine = environment.get("VLLM_USE_V1", "1" if (version or NEWEST) >= V1_DEFAULT else "0")
+    v0 = engine == "0" or any(f"--{name}" in OF_V0 for name in options)
+    at = version or (0, V0_END[1] - 1) if v0 else version
+    if at is None:
+        return PastedServer(
+            model, args, variables, tuple(lines), f"{_TODAY}; name the text's version by --vllm-version"
+        )
+    shape = hardware.shape_of(model)
+    length = args.get("max-model-len", shape.max_model_len if shape else None)
+    v0 = v0 and at < V0_END
+    old = old_defaults(args, at, v0, length if isinstance(length, int) else None)
+    if (
+        old.get("max-num-batched-tokens") == length and "max-model-len" not in args
+    ):  # the budget follows from the model's length
+        old["max-model-len"] = length
+    named = ".".join(map(str, version)) if version else "0.8 to 0.10"
+    of = f"vLLM {named}{' (V0 engine)' * v0}"
+    lines += [f"{name}: written out as in {of}" for name, value in old.items() if value is not None]
+    unknown = f"not written, as its default in {of} depends on --max-model-len"
+    lines += [f"{name}: {unknown}" for name, value in old.items() if value is None]
+    args |= {name: value for name, value in old.items() if value is not None}
+    return PastedServer(model, args, variables, tuple(lines), f"{of[5:]} where they are known to differ from {_TODAY}")
 
 
 def _value(words: Sequence[str]) -> Any:
@@ -96,6 +118,7 @@ def _current(options: Mapping[str, Any], lines: list[str]) -> dict[str, Any]:
         elif flag in REFUSED:
             lines.append(f"{flag}: {REFUSED[flag].reason}")
             args |= REFUSED[flag].args
+            args |= {now: value} if (now := REFUSED[flag].now) else {}
         elif isinstance(value, str) and (reason := REFUSED_VALUES.get((name, value.lower()))):
             lines.append(f"{flag} {value}: {reason}")
         elif name.startswith("no-") and isinstance(value, bool):
@@ -104,22 +127,13 @@ def _current(options: Mapping[str, Any], lines: list[str]) -> dict[str, Any]:
             args[name] = value
     model, tokens = options.get("speculative-model"), options.get("num-speculative-tokens", 5)
     if model is not None and "speculative-config" not in args:
-        args["speculative-config"] = {"method": "draft_model", "model": model, "num_speculative_tokens": tokens}
+        ngram = model in (["[ngram]"], "[ngram]")
+        drafts = {"method": "ngram"} if ngram else {"method": "draft_model", "model": model}
+        args["speculative-config"] = {**drafts, "num_speculative_tokens": tokens}
         if "num-speculative-tokens" not in options:
             assumed = "5 is assumed; set num_speculative_tokens"
             lines.append(f"--speculative-model without --num-speculative-tokens: {assumed}")
-        lines.append(f"written as --speculative-config '{json.dumps(args['speculative-config'])}'")
     return args
-
-
-def _v0_defaults(args: Mapping[str, Any], lines: list[str]) -> dict[str, Any]:
-    """Return the arguments that keep the defaults of the V0 engine; add a line on them, and on those that are not known."""
-    defaults = v0_defaults(args)
-    if kept := to_argv(defaults):
-        lines.append(f"written as the defaults of the V0 engine: {' '.join(kept)}")
-    if unknown := [name for name, value in defaults.items() if value is None]:
-        lines.append(f"not written, as its default in the V0 engine depends on --max-model-len: {', '.join(unknown)}")
-    return {name: value for name, value in defaults.items() if value is not None}
 
 
 def _environment(environment: Mapping[str, str], lines: list[str]) -> dict[str, str]:

@@ -15,7 +15,6 @@ from inferload.scenario.scenario import from_text, load
 
 # Command lines by name of the golden file.
 LINES = {
-    "plain": "vllm bench serve --model meta-llama/Llama-3.1-8B-Instruct",
     "sharegpt-length": (
         "vllm bench serve --dataset-name sharegpt --dataset-path ShareGPT_V3_unfiltered_cleaned_split.json "
         "--sharegpt-output-len 200 --request-rate 10 --burstiness 0.5 --disable-shuffle --temperature=0 > out.txt"
@@ -30,7 +29,6 @@ LINES = {
         "vllm bench serve --backend openai-chat --endpoint /v1/chat/completions --dataset-name custom "
         "--dataset-path prompts.jsonl --custom-output-len -1 --num-warmups 5 --ready-check-timeout-sec 60 --seed 7"
     ),
-    "custom-templated": "vllm bench serve --dataset-name custom --dataset-path prompts.jsonl --output-len 32 --ignore-eos",
     "hub": (
         "vllm bench serve --backend openai-chat --endpoint /v1/chat/completions --dataset-name hf "
         "--dataset-path likaixin/InstructCoder --hf-split train --hf-output-len 400 --trust-remote-code --request-rate 2"
@@ -42,9 +40,6 @@ LINES = {
     "ramp-linear": (
         "vllm bench serve --ramp-up-strategy linear --ramp-up-start-rps 2 --ramp-up-end-rps 20 --num-prompts 1000 --seed 3"
     ),
-    "ramp-exponential": (
-        "vllm bench serve --ramp-up-strategy exponential --ramp-up-start-rps 1 --ramp-up-end-rps 16 --num-prompts 300"
-    ),
     "sampling": (
         "vllm bench serve --backend openai-chat --endpoint /v1/chat/completions --top-p 0.9 --top-k 40 --temperature 0.7 "
         """--extra-body '{"chat_template_kwargs": {"enable_thinking": false}, "stream": false}' --logprobs 3 """
@@ -55,16 +50,16 @@ LINES = {
         """--random-range-ratio '{"input": 0.3, "output": 0.5}' --probe-request-rate 1"""
     ),
     "responses": "vllm bench serve --backend openai-responses --endpoint /v1/responses --request-rate 1 --num-prompts 60 "
-    "--num-warmups 8",
+    "--num-warmups 8 --model meta-llama/Llama-3.1-8B-Instruct",
 }
 
 
-def translation(line: str) -> Translation:
+def translation(line: str, version: tuple[int, ...] | None = None) -> Translation:
     """Translate the only command of a text."""
     (command,) = commands(line)
     bench = recognised(command)
     assert bench is not None
-    return translate(bench)
+    return translate(bench, version)
 
 
 @pytest.mark.parametrize("name", LINES)
@@ -131,6 +126,10 @@ REPLAY = {"workload.kind": "replay", "workload.path": "t.jsonl"}
             "vllm bench serve --backend openai-chat --dataset-name random-mm --random-mm-base-items-per-request 0",
             {"workload.images": None},
         ),
+        (
+            f"vllm bench serve --dataset-name custom {PATH} --output-len 32 --ignore-eos",  # vLLM applies the chat template
+            {"workload.output_tokens": 32, "request.endpoint": "chat", "request.ignore_eos": True},
+        ),
         # defaults of the older program, and of the one that followed it
         (f"benchmark_serving.py {PATH}", {"workload.source.kind": "sharegpt", "request.extra_body.temperature": 0}),
         (f"vllm bench serve {PATH}", {"workload.source.kind": "random", "request.extra_body": None}),
@@ -146,6 +145,24 @@ def test_the_keys_of_a_translated_line(
     document = translation(line).document
     for path, value in values.items():
         assert reduce(lambda part, key: (part or {}).get(key), path.split("."), document) == value, path
+
+
+@pytest.mark.parametrize(
+    ("ratio", "version", "lengths"),
+    [
+        ("0.1", None, 0.1),
+        ("0.1", (0, 8, 4), 0.1),
+        ("0.25", (0, 8, 3), {"dist": "uniform", "min": 250, "max": 1000}),
+        ("0", (0, 8, 3), {"dist": "uniform", "min": 1, "max": 1000}),
+        ("1.0", (0, 8, 3), 1000),
+    ],
+)
+def test_a_ratio_has_the_meaning_of_its_version(ratio: str, version: tuple[int, ...] | None, lengths: Any) -> None:
+    line = f"benchmark_serving.py --dataset-name random --random-input-len 1000 --random-range-ratio {ratio} --seed 3"
+    workload = translation(line, version).document["workload"]
+    source = workload.get("source", {})
+    assert workload.get("prompt_tokens", source.get("range_ratio", source.get("input_tokens"))) == lengths
+    assert source.get("draws") == ({"prompts": 1000, "seed": 3} if lengths == 0.1 else None)
 
 
 def test_secrets_are_not_written_or_printed(capsys: pytest.CaptureFixture[str]) -> None:
@@ -170,7 +187,10 @@ def test_secrets_are_not_written_or_printed(capsys: pytest.CaptureFixture[str]) 
         ("--num-prompts 0", "--num-prompts: must be a whole number, 1 or more, not 0"),
         ("--request-rate fast", "--request-rate: must be greater than 0, not fast"),
         ("--request-rate 0", "--request-rate: must be greater than 0, not 0"),
-        ("--random-range-ratio 1", "--random-range-ratio: must be a number from 0 to below 1"),
+        (
+            "--random-range-ratio 1",
+            "--random-range-ratio 1: must be below 1 since vLLM 0.8.4; name an earlier --vllm-version",
+        ),
         ("--backend openai-embeddings", "--backend: must be one of openai-chat, openai, vllm"),
         ("--dataset-name spec_bench", "--dataset-name: must be one of random, random-mm, sharegpt"),
         ("--dataset-name timed_trace", "--dataset-path: missing; --dataset-name timed_trace needs it"),
@@ -249,8 +269,7 @@ def test_a_url_as_endpoint_is_the_base_url(url: str, host: str) -> None:
     [
         ("vllm bench sweep serve", "vllm bench sweep: not translated; inferload sweep runs variants and loads"),
         ("vllm bench latency --model a", "vllm bench latency: not translated; "),
-        ("python3 benchmark_latency.py --model a", "not a vLLM command: python3 benchmark_latency.py"),
-        ("aiperf profile --model a", "not a vLLM command: aiperf profile"),
+        ("python3 benchmark_latency.py --model a", "no command of vLLM in it; "),
     ],
 )
 def test_other_commands_are_refused(command: str, message: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -258,24 +277,20 @@ def test_other_commands_are_refused(command: str, message: str, capsys: pytest.C
     assert capsys.readouterr().err.startswith(f"inferload: {message}")
 
 
-def test_an_offline_benchmark_is_a_variant_and_the_options_of_its_load(capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_offline_benchmark_is_a_variant_and_the_options_of_its_load(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
     line = "vllm bench throughput --model Q -tp 2 --prompt-len 9 --input-len 7 stray --num-prompts=3 --qps 4"
-    assert cli.main(["import", line]) == 0
-    captured = capsys.readouterr()
-    assert "gpus: 2" in captured.out
-    assert captured.err.splitlines() == [
+    file = tmp_path / "a.yaml"
+    assert cli.main(["import", line, "--into", str(file)]) == 0
+    assert "gpus: 2" in file.read_text(encoding="utf-8")
+    assert capsys.readouterr().err.splitlines() == [
         "inferload: no equivalent: stray: belongs to no option",
         "inferload: no equivalent: --qps: not an option of inferload throughput",
-        "next: inferload throughput q.yaml:q --engine vllm --input-len 7 --num-prompts 3",
+        "inferload: q: no GPU in the text; simulated as Llama-3.1-8B on NVIDIA A100-SXM4-80GB (a100-llama3-8b)",
+        f"{file}: written",
+        f"next: inferload throughput {file}:q --input-len 7 --num-prompts 3",
     ]
-
-
-def test_a_session_has_its_commands_behind_prompts(capsys: pytest.CaptureFixture[str]) -> None:
-    session = "root@a:/b# vllm bench serve \\\n  --num-prompts 7\nINFO started; 3 | 4\nTTFT (ms): 5\nroot@a:/b#\n"
-    assert cli.main(["import", session]) == 0
-    captured = capsys.readouterr()
-    assert "sessions: 7" in captured.out
-    assert captured.err.splitlines() == ["next: inferload plan bench-random-num-prompts-7.yaml"]
 
 
 def test_the_command_line_can_be_read_from_stdin(
@@ -283,7 +298,7 @@ def test_the_command_line_can_be_read_from_stdin(
 ) -> None:
     import io
 
-    monkeypatch.setattr("sys.stdin", io.StringIO(LINES["plain"]))
+    monkeypatch.setattr("sys.stdin", io.StringIO("vllm bench serve"))
     assert cli.main(["import", "-"]) == 0
     assert "kind: random" in capsys.readouterr().out
 

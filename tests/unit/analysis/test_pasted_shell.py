@@ -47,9 +47,9 @@ def test_a_server_is_the_same_in_any_notation(  # noqa: PLR0917
     found = recognised(command)
     assert found is not None
     assert found.kind == SERVE
-    document = translated(found.words, found.environment).document
-    assert document["model"] == "M"
-    assert document["variants"]["m"]["args"] == OPTIONS
+    server = translated(found.words, found.environment)
+    assert server.model == "M"
+    assert server.args == OPTIONS
 
 
 @pytest.mark.parametrize("word", ["", "True", "true", "False", "FALSE"])
@@ -58,22 +58,16 @@ def test_a_server_is_the_same_in_any_notation(  # noqa: PLR0917
 def test_a_flag_has_its_boolean_in_any_notation(word: str, negative: str, equals: bool) -> None:
     flag = f"--{negative}enable-prefix-caching"
     words = [f"{flag}={word}"] if equals and word else [flag, *filter(None, [word])]
-    document = translated(["M", *words, "-tp", "2", "--max-model-len", "8192"], {}).document
+    args = translated(["M", *words, "-tp", "2", "--max-model-len", "8192"], {}).args
     wanted = (word.lower() != "false") != bool(negative)
-    assert document["variants"]["m"]["args"] == {
-        "enable-prefix-caching": wanted,
-        "tensor-parallel-size": 2,
-        "max-model-len": 8192,
-    }
-    assert document["hardware"]["gpus"] == 2
+    assert args == {"enable-prefix-caching": wanted, "tensor-parallel-size": 2, "max-model-len": 8192}
 
 
-def args_of(line: str) -> dict[str, Any]:
+def args_of(line: str, version: tuple[int, ...] | None = None) -> dict[str, Any]:
     (command,) = commands(line)
     found = recognised(command)
     assert found is not None
-    (variant,) = translated(found.words, found.environment).document["variants"].values()
-    return dict(variant.get("args", {}))
+    return dict(translated(found.words, found.environment, version).args)
 
 
 @pytest.mark.parametrize(
@@ -81,30 +75,70 @@ def args_of(line: str) -> dict[str, Any]:
 )
 def test_a_line_of_the_v0_engine_has_its_defaults_as_the_variants_have(name: str) -> None:
     variant = bundled()[name]
-    assert args_of(variant.old) == {key: value for key, value in variant.args.items() if value is not None}
+    assert args_of(variant.old) == REST | {key: value for key, value in variant.args.items() if value is not None}
 
 
 BATCH = "max-num-batched-tokens"
+REST = {"max-num-seqs": 256, "gpu-memory-utilization": 0.9}
 OFF = {"enable-prefix-caching": False, "enable-chunked-prefill": False}
+LONG = OFF | REST | {"enable-chunked-prefill": True}
+SHORT = OFF | REST | {BATCH: 2048}
+VLLM = {"generation-config": "vllm"}
 
 
 @pytest.mark.parametrize(
-    ("line", "args"),
+    ("line", "version", "args"),
     [
-        ("VLLM_USE_V1=0 vllm serve M", {"enable-prefix-caching": False}),  # chunked for long contexts: not known
-        ("VLLM_USE_V1=1 vllm serve M", {}),
-        ("vllm serve M --swap-space 4", {}),
-        ("vllm serve M --num-scheduler-steps 8 --max-model-len 900", {**OFF, "max-model-len": 900, BATCH: 2048}),
+        (
+            "VLLM_USE_V1=0 vllm serve M",
+            None,
+            {"enable-prefix-caching": False, **REST},
+        ),  # chunked for long contexts only
+        ("VLLM_USE_V1=0 vllm serve Qwen/Qwen3-4B", None, LONG | {BATCH: 2048}),  # 40,960 tokens
+        ("VLLM_USE_V1=0 vllm serve Qwen/Qwen2.5-7B", None, OFF | REST | {BATCH: 32768, "max-model-len": 32768}),
+        ("VLLM_USE_V1=1 vllm serve M", None, {}),
+        ("vllm serve M --swap-space 4", None, {}),
+        ("vllm serve M --num-scheduler-steps 8 --max-model-len 900", None, SHORT | {"max-model-len": 900}),
         (
             "vllm serve M --preemption-mode swap --max-model-len 65536",
-            {**OFF, "enable-chunked-prefill": True, "max-model-len": 65536, BATCH: 2048},
+            None,
+            LONG | {"max-model-len": 65536, BATCH: 2048},
         ),
-        ("vllm serve M --disable-prefix-caching --disable-chunked-prefill", OFF),
-        ("vllm serve M --disable-mm-preprocessor-cache --disable-async-output-proc", {"mm-processor-cache-gb": 0}),
+        ("vllm serve M --max-model-len 900", (0, 8, 4), {"max-model-len": 900, "gpu-memory-utilization": 0.9}),
+        ("VLLM_USE_V1=0 vllm serve M --max-model-len 900", (0, 8, 4), SHORT | {"max-model-len": 900}),
+        ("vllm serve M --max-model-len 900", (0, 6, 3), SHORT | VLLM | {"max-model-len": 900}),
+        ("vllm serve M --max-model-len 65536", (0, 6, 5), LONG | VLLM | {"max-model-len": 65536, BATCH: 2048}),
+        ("vllm serve M --max-model-len 65536", (0, 6, 4), LONG | VLLM | {"max-model-len": 65536, BATCH: 512}),
+        ("vllm serve M --max-model-len 65536", (0, 5, 3), OFF | REST | VLLM | {"max-model-len": 65536, BATCH: 65536}),
+        (
+            "vllm serve M --max-model-len 65536 --enable-prefix-caching",
+            (0, 6, 0),
+            REST | VLLM | {"max-model-len": 65536, "enable-prefix-caching": True},
+        ),
+        ("VLLM_USE_V1=1 vllm serve M", (0, 7, 3), VLLM | {"gpu-memory-utilization": 0.9}),
+        ("vllm serve M", (0, 32), {}),
+        ("vllm serve M --disable-prefix-caching --disable-chunked-prefill", None, OFF),
+        (
+            "vllm serve M --disable-mm-preprocessor-cache --disable-async-output-proc",
+            None,
+            {"mm-processor-cache-gb": 0},
+        ),
+        (
+            "vllm serve M --share-gpu-memory-fraction 0.8 --worker-use-ray -O3",
+            None,
+            {"gpu-memory-utilization": 0.8, "distributed-executor-backend": "ray"},
+        ),
+        (
+            "vllm serve M --speculative-model '[ngram]' --num-speculative-tokens 3",
+            None,
+            {"speculative-config": {"method": "ngram", "num_speculative_tokens": 3}},
+        ),
     ],
 )
-def test_arguments_with_the_effect_that_they_had(line: str, args: Mapping[str, Any]) -> None:
-    assert args_of(line) == args
+def test_arguments_with_the_effect_that_they_had(
+    line: str, version: tuple[int, ...] | None, args: Mapping[str, Any]
+) -> None:
+    assert args_of(line, version) == args
 
 
 def test_an_assumed_value_is_marked() -> None:
@@ -124,7 +158,24 @@ def test_any_text_is_read(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["", "# a comment", "pip install vllm", "curl http://a/v1/chat/completions -d '{}'", "'"]
+    "text",
+    [
+        *(
+            "",
+            "# a comment",
+            "pip install vllm",
+            "curl http://a/v1/chat/completions -d '{}'",
+            "'",
+            "aiperf profile -m a",
+        ),
+        *(
+            "vllm serve",
+            "vllm serve <model> --max-num-seqs 8",
+            "vllm serve M -tp $TP",
+            "vllm serve --max-num-seqs bounds it",
+        ),
+        *("vllm serve starts the server that answers", "| `vllm serve M` | starts it |", "`vllm serve M`\uff1a启动"),
+    ],
 )
 def test_nothing_to_translate_is_one_line(text: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["import", text]) == 2
