@@ -34,8 +34,9 @@ REFUSED: Mapping[str, Outdated] = {
         'now --speculative-config \'{"method": "draft_model", "model": MODEL, "num_speculative_tokens": K}\''
     ),
     "--num-speculative-tokens": Outdated("now a key of --speculative-config: num_speculative_tokens"),
-    "--max-seq-len-to-capture": Outdated(
-        "graphs are captured by batch size now: --max-cudagraph-capture-size, or --enforce-eager for none"
+    **dict.fromkeys(
+        ("--max-seq-len-to-capture", "--max-context-len-to-capture"),
+        Outdated("graphs are captured by batch size now: --max-cudagraph-capture-size, or --enforce-eager for none"),
     ),
     "--disable-log-requests": Outdated("requests are logged only with --enable-log-requests; remove it"),
     "--disable-prefix-caching": Outdated(
@@ -63,9 +64,9 @@ REFUSED: Mapping[str, Outdated] = {
     ),
     "--num-lookahead-slots": Outdated("belonged to the V0 scheduler and has no successor; remove it", is_v0=True),
     "--worker-use-ray": Outdated("now --distributed-executor-backend ray", {"distributed-executor-backend": "ray"}),
-    "--max-context-len-to-capture": Outdated(
-        "graphs are captured by batch size now: --max-cudagraph-capture-size, or --enforce-eager for none"
-    ),
+    "--guided-decoding-backend": Outdated("now a key of --structured-outputs-config: backend"),
+    **dict.fromkeys(("--rope-scaling", "--rope-theta"), Outdated("now a key of --hf-overrides: rope_parameters")),
+    "--task": Outdated("follows from the model; --runner and --convert choose another one"),
     "--device": Outdated("follows from the build of vLLM; remove it"),
     "--enable-reasoning": Outdated("--reasoning-parser is enough; remove it"),
     "--tokenizer-pool-size": Outdated("the API server tokenizes by itself; remove it"),
@@ -122,7 +123,7 @@ class OldDefault(NamedTuple):
     v0: bool = True  # a default of the V0 engine, which was removed in 0.11
 
 
-# Sources: arg_utils.py (_set_default_args_v0) and config.py (SchedulerConfig, CacheConfig) of vLLM 0.4 to 0.10; pull requests 6666
+# Sources: arg_utils.py (_set_default_args_v0) and config.py (SchedulerConfig) of versions up to 0.10; pull requests 6666
 # (0.5.4: chunks for more than 32,768 tokens), 8342 (also with prefix caching), 10544 (0.6.5: 2,048 instead of 512 tokens) and
 # 12622 (0.8.0: sampling of the model's generation_config.json); the documentation of 0.6.4 (share of the memory).
 OLD_DEFAULTS = (
