@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from inferload.base.errors import UsageError
+from inferload.base.escaping import own_command
 from inferload.base.numbers import plural
 from inferload.base.run_options import RUN_OPTIONS
 from inferload.base.virtual_orders import options_of, server_of
@@ -85,11 +86,18 @@ def run(arguments: argparse.Namespace) -> int:
         with alone(folder), signals_interrupt():
             failures = _make(plan, folder, list(arguments.header), retry=arguments.resume is not None)
     except KeyboardInterrupt as interrupt:
-        return interrupted(interrupt, "ab", folder)
+        return interrupted(interrupt, own_command("ab", "--resume", folder, *_again(plan, arguments)))
     code = _compare(plan, folder, arguments)
     if (page := folder / "comparison" / "comparison.html").exists():
         print(page)
     return code or (1 if failures else 0)
+
+
+def _again(plan: AbPlan, arguments: argparse.Namespace) -> list[str]:
+    """Return the options that --resume needs again."""
+    flags = [f"--{name.replace('_', '-')}" for name in ("fail_on_regression", "strict") if getattr(arguments, name)]
+    headers = [header.partition(":")[0].strip() for header in arguments.header]
+    return [*flags, *named_code.needed_again(plan.load(), plan.scenario, headers)]
 
 
 def _plan_and_folder(arguments: argparse.Namespace) -> tuple[AbPlan, Path]:

@@ -6,9 +6,10 @@ from pathlib import Path
 from typing import Any
 
 from inferload.base import rundir
+from inferload.base.escaping import own_command
 from inferload.base.numbers import duration
 from inferload.base.status_lines import StatusLines
-from inferload.campaign import runner
+from inferload.campaign import named_code, runner
 from inferload.campaign.attainment import bracket
 from inferload.campaign.attainment.bracket import Ended, Settings
 from inferload.campaign.attainment.point import Look
@@ -83,7 +84,8 @@ def run(arguments: argparse.Namespace) -> int:
         try:
             looks, ended = _looks(plan, settings, _Campaign(folder, plan, scenario, settings, journal))
         except KeyboardInterrupt as interrupt:
-            return interrupted(interrupt, "search", folder)
+            again = named_code.needed_again(scenario, plan.scenario, plan.secret_headers, plan.extra)
+            return interrupted(interrupt, own_command("search", "--resume", folder, *again))
     document = write_document(folder, plan, scenario, looks, ended)
     _pages(folder)
     print("\n".join(summed_up(document)))
@@ -158,4 +160,4 @@ def _pages(folder: Path) -> None:
     made = runner.report(folder)
     if made.returncode:
         last = (made.stderr.strip() or "no reason given").splitlines()[-1]
-        print(f"no page: {last}; try again with: inferload report {folder}", file=sys.stderr)
+        print(f"no page: {last}; try again with: {own_command('report', folder)}", file=sys.stderr)

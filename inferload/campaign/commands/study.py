@@ -1,12 +1,12 @@
 """`inferload study`: repeat the experiment of a published text, and show its figures beside the measured ones."""
 
 import argparse
-import shlex
 import sys
 from pathlib import Path
 from typing import Any
 
 from inferload.base.errors import UsageError
+from inferload.base.escaping import own_command
 from inferload.campaign import runner
 from inferload.campaign.ab import sides_of
 from inferload.campaign.commands.sweep import check_unchanged, execute, outline
@@ -83,7 +83,7 @@ def run(arguments: argparse.Namespace) -> int:
                 print(f"\n== {part.title} ({folder / name}) ==", flush=True)
                 completed.append(execute(part.sweep, made_folder(folder / name, new=False), retry))
     except KeyboardInterrupt as interrupt:
-        return interrupted(interrupt, "study", folder)
+        return interrupted(interrupt, own_command("study", "--resume", folder))
     return 0 if _page(folder) and all(completed) else 1
 
 
@@ -128,11 +128,11 @@ def _new(arguments: argparse.Namespace) -> tuple[Study, Path]:
 
 def _command(arguments: argparse.Namespace, engine: str) -> str:
     """Return the command line that repeats the study."""
-    words = ["inferload", "study", arguments.name]
+    words = [arguments.name]
     words += [word for side in arguments.hosts for word in ("--host", side)] or ["--engine", engine]
     words += [word for part in arguments.part for word in ("--part", part)]
     words += ["--clock", arguments.clock] if arguments.clock else []
-    return shlex.join([*words, *(["--quick"] if arguments.quick else [])])
+    return own_command("study", *words, *(["--quick"] if arguments.quick else []))
 
 
 def _resumed(arguments: argparse.Namespace) -> tuple[Study, Path]:

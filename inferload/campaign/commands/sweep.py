@@ -9,7 +9,7 @@ from typing import Any
 
 from inferload.base import rundir
 from inferload.base.errors import UsageError
-from inferload.base.escaping import markdown
+from inferload.base.escaping import markdown, own_command
 from inferload.base.numbers import plural
 from inferload.campaign import runner
 from inferload.campaign.journal import Journal, alone, made_folder, unused_folder
@@ -84,7 +84,7 @@ def run(arguments: argparse.Namespace) -> int:
         with signals_interrupt():
             completed = execute(sweep, folder, retry, price_options)
     except KeyboardInterrupt as interrupt:
-        return interrupted(interrupt, "sweep", folder)
+        return interrupted(interrupt, own_command("sweep", "--resume", folder))
     print(f"{folder / 'index.md'}")
     return 0 if completed else 1
 
