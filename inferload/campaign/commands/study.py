@@ -7,7 +7,8 @@ from typing import Any
 
 from inferload.base.errors import UsageError
 from inferload.base.escaping import own_command
-from inferload.campaign import runner
+from inferload.base.numbers import listed
+from inferload.campaign import equal_sides, pairs, runner
 from inferload.campaign.ab import sides_of
 from inferload.campaign.commands.sweep import check_unchanged, execute, outline
 from inferload.campaign.journal import made_folder, unused_folder
@@ -154,6 +155,10 @@ def _summary_lines(study: Study, folder: Path, retry: bool) -> list[str]:
     lines = [f"study {study.name}: {study.title}", *prose("  ", str(study.question))]
     for name, part in study.parts.items():
         lines += prose(f"  {name}: ", outline(part, folder / name, retry))
+        lines += [line for words in equal_sides.of_sweep(part) for line in prose("    ", str(words))]
+    for count in sorted({part.pairs for part in study.parts.values() if part.pairs < pairs.FEWEST}):
+        names = listed([name for name, part in study.parts.items() if part.pairs == count])
+        lines += prose("  ", f"{names}: {pairs.outlook(count, pairs.SD_LOG)}")
     return lines + [
         line for name, reason in study.left_out.items() for line in prose(f"  {name}: ", f"left out: {reason}")
     ]
