@@ -191,6 +191,7 @@ SECRET = ["--header", "Authorization: Bearer abcdefghij"]
         ["ab", "A=http://a:1", "B=http://b:1", "--scenario", "my chat.yaml", "--strict"],
         ["ab", "A=http://a:1", "B=http://b:1", "--scenario", "my agent.yaml", *SECRET],
         ["search", "--scenario", "my chat.yaml", "--slo", "p95(ttft_ms)<800", "--host", "http://a:1"],
+        ["search", "--scenario", "my agent.yaml", "--slo", "p95(ttft_ms)<800", "--variants", "tiny-all,tiny-seqs-1"],
         ["search", "--scenario", "my agent.yaml", "--slo", "p95(ttft_ms)<800", "--host", "http://a:1", *SECRET],
         [
             "search",
