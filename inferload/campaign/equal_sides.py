@@ -21,11 +21,7 @@ def of_sweep(sweep: Sweep) -> tuple[Words, ...]:
     if sweep.engine == "running":
         servers = of_urls({each: sweep.hosts[name] for each, name in names.items()})
     else:
-        variants = {each: sweep.variant(name) for each, name in names.items()}
-        resolved = {each: effects.of_variant(sweep.engine, variant) for each, variant in variants.items()}
-        servers = tuple(
-            _servers(group, "; ".join(_written(group, variants)), sweep.engine) for group in _groups(resolved)
-        )
+        servers = of_variants(sweep.engine, {each: sweep.variant(name) for each, name in names.items()})
     data = {name: load.scenario.as_data() for name, load in sweep.loads().items()}
     kept = {name: {key: value for key, value in each.items() if key not in _NOT_LOAD} for name, each in data.items()}
     loads = tuple(
@@ -36,6 +32,12 @@ def of_sweep(sweep: Sweep) -> tuple[Words, ...]:
         for group in _groups(kept)
     )
     return servers + loads
+
+
+def of_variants(engine: str, variants: Mapping[str, Variant]) -> tuple[Words, ...]:
+    """Return a sentence on each group of variants whose servers are equal on an engine."""
+    resolved = {name: effects.of_variant(engine, variant) for name, variant in variants.items()}
+    return tuple(_servers(group, "; ".join(_written(group, variants)), engine) for group in _groups(resolved))
 
 
 def of_urls(urls: Mapping[str, str]) -> tuple[Words, ...]:

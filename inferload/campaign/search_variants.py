@@ -11,6 +11,7 @@ import msgspec
 from inferload.base import rundir
 from inferload.base.errors import UsageError
 from inferload.base.escaping import own_command
+from inferload.campaign import equal_sides
 from inferload.campaign.journal import alone, made_folder, unused_folder
 from inferload.campaign.search_plan import from_arguments
 from inferload.campaign.signals import interrupted, signals_interrupt
@@ -58,7 +59,11 @@ def run(arguments: argparse.Namespace, search: Callable[[argparse.Namespace, str
 
     `search`: makes the search that is planned in the folder of --resume; its text is the command that continues all of them.
     """
-    folder, plan = _resumed(arguments.resume) if arguments.resume else _new(arguments)
+    folder, plan = _resumed(arguments) if arguments.resume else _new(arguments)
+    for words in equal_sides.of_variants(
+        plan.engine or "simulator", {label(name): named(name) for name in plan.variants}
+    ):
+        print(words, flush=True)
     if arguments.dry_run:
         return max(search(_with(arguments, plan, name), "") for name in plan.variants)
     if not arguments.resume:
@@ -124,7 +129,10 @@ def _begun(arguments: argparse.Namespace, plan: VariantsPlan, folder: Path) -> P
     return folder
 
 
-def _resumed(folder: Path) -> tuple[Path, VariantsPlan]:
+def _resumed(arguments: argparse.Namespace) -> tuple[Path, VariantsPlan]:
+    folder = arguments.resume
+    if arguments.variants or arguments.engine:
+        raise UsageError(f"--resume {folder}: the folder has its own plan; remove --variants and --engine")
     try:
         return folder, msgspec.convert(rundir.read_object(folder / PLAN), VariantsPlan)
     except msgspec.ValidationError as error:

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from inferload.base import rundir
+from inferload.base.errors import UsageError
 from inferload.base.escaping import own_command
 from inferload.base.numbers import duration
 from inferload.base.status_lines import StatusLines
@@ -84,6 +85,8 @@ def run(arguments: argparse.Namespace) -> int:
     """Search, for one server or for each variant, and write the results; the exit code."""
     if search_variants.are_wanted(arguments):
         return search_variants.run(arguments, _search)
+    if arguments.engine:
+        raise UsageError("--engine: of servers that are started for --variants; remove it, or name variants")
     return _search(arguments)
 
 

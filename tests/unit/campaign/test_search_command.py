@@ -559,6 +559,8 @@ def test_variants_are_searched_one_after_another(
     shutil.rmtree("out/tiny-seqs-1/points")
     Path("out/tiny-seqs-1/search.json").unlink()
     Path("out/tiny-seqs-1/journal.jsonl").unlink()
+    assert cli.main(["search", "--resume", "out", "--engine", "simulator"]) == 2
+    assert "the folder has its own plan; remove --variants and --engine" in capsys.readouterr().err
     assert cli.main(["search", "--resume", "out"]) == 0
     assert capsys.readouterr().out.count("== tiny-all ==") == 0
     assert Path("out/variants.md").read_text(encoding="utf-8") == table
@@ -573,6 +575,10 @@ def test_variants_are_searched_one_after_another(
         (["--engine", "vllm"], "its model is generated, for --engine vllm-cpu or simulator only"),
         (["--clock", "virtual", "--engine", "vllm"], "--clock virtual needs the simulator"),
         (["--slo", "x<1"], "--slo: "),
+        (
+            ["--variants", "", "--host", "http://a:1", "--engine", "vllm"],
+            "--engine: of servers that are started for --variants",
+        ),
     ],
 )
 def test_a_search_of_variants_is_refused_before_it_starts_a_server(

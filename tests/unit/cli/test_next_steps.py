@@ -16,6 +16,7 @@ from paths import ROOT
 from inferload import cli
 from inferload.campaign.runner import Runner
 from inferload.campaign.search import PointRunner
+from inferload.campaign.sweep import study as studies
 from inferload.campaign.sweep.runner import SweepRunner
 from inferload.cli import GROUPS, build_parser
 from inferload.scenario.files import data_files
@@ -170,7 +171,7 @@ SECRET = ["--header", "Authorization: Bearer abcdefghij"]
     "words",
     [
         ["sweep", "sweep.yaml"],
-        ["study", "study.yaml"],
+        ["study", "my study.yaml", "--part", "only", "--quick"],
         ["ab", "A=http://a:1", "B=http://b:1", "--scenario", "my chat.yaml", "--strict"],
         ["ab", "A=http://a:1", "B=http://b:1", "--scenario", "my agent.yaml", *SECRET],
         ["search", "--scenario", "my chat.yaml", "--slo", "p95(ttft_ms)<800", "--host", "http://a:1"],
@@ -200,12 +201,15 @@ def test_an_interrupted_campaign_is_continued_by_the_command_that_it_names(
     for kind, name in ((SweepRunner, "perform"), (PointRunner, "look"), (Runner, "run")):
         monkeypatch.setattr(kind, name, interrupt)
     Path("sweep.yaml").write_text(SWEEP)
-    Path("study.yaml").write_text(STUDY)
+    Path("my study.yaml").write_text(STUDY)
     where = words.index("--") if "--" in words else len(words)
     assert cli.main([*words[:where], "--into", "my campaign", *words[where:]]) == 130
     (again,) = steps(capsys.readouterr().err)
     assert ("--strict" in again) == ("--strict" in words)
     assert cli.main([again[0], "--dry-run", *again[1:]]) == 0
+    if words[0] == "study":
+        plan = studies.read(Path("my campaign/study.yaml"))
+        assert cli.main([*shlex.split(plan.command)[1:], "--dry-run"]) == 0
     if words[0] in ("sweep", "study"):
         part = "my campaign/only" if words[0] == "study" else "my campaign"
         for folder in ("my campaign", part):
