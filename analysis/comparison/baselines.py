@@ -17,6 +17,7 @@ from msgspec import Struct
 from inferload.base import json_text, rundir
 from inferload.base.deployments import Deployment
 from inferload.base.errors import UsageError, explained
+from inferload.base.escaping import own_command
 from inferload.base.json_text import Count, Number, Seed
 from inferload.base.numbers import number, plural
 from inferload.results.documents import typed_documents
@@ -83,7 +84,7 @@ def read(path: Path) -> Side:
     """Read the occasions as one side, one run each; UsageError if it is not a baseline file."""
     document = rundir.read_object(path) if path.is_file() else {}
     if document.get("kind") != KIND:
-        raise UsageError(f"{path}: no baseline file; create it with: inferload baseline add {path} RUN...")
+        raise UsageError(f"{path}: no baseline file; create it with: {own_command('baseline', 'add', path, 'RUN')}")
     if document.get("format") != FORMAT:
         raise UsageError(
             f"{path}: format {document.get('format')} is not supported (supported: {FORMAT}); use a newer inferload"

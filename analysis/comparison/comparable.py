@@ -78,7 +78,9 @@ def differences(baseline: Side, candidate: Side, allowed: Collection[str] = ()) 
             line = f"{key}: {value_text(first.settings.get(key))} against {value_text(second.settings.get(key))}"
             (compared if key in allowed else refusals).append(line)
     warnings += _lengths(baseline, candidate)
-    compared += [f"{key}: {before} against {after}" for key, (before, after) in _of_servers(first, second).items()]
+    for key, (before, after) in _of_servers(first, second).items():
+        remark = "; answers of different models, whose quality is not compared" if key == "model" else ""
+        compared.append(f"{key}: {before} against {after}{remark}")
     if clients[0] == clients[1] and first.server.get("machine") != second.server.get("machine"):
         warnings.append("the load generators ran on different machines: their delays may contribute to the difference")
     notes = dict.fromkeys(note for side in (baseline, candidate) for run in side.runs for note in run.notes)

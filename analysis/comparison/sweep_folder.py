@@ -6,6 +6,7 @@ from typing import Any
 from inferload.deploy.variants.variant import label
 
 from inferload.base.errors import UsageError
+from inferload.base.escaping import own_command
 from inferload.campaign.sweep.definition import PLAN
 from inferload.scenario.files import catalog
 
@@ -36,7 +37,7 @@ def read(folder: Path, names: tuple[str, ...] = NAMES) -> dict[str, list[Side]]:
             by_scenario |= named_by_arm(scenario, [read_side(path, None, names) for path in paths])
     if not by_scenario:
         missing = f"finished run of the baseline {baseline}" if variants else "finished runs"
-        raise UsageError(f"{folder}: contains no {missing}; continue with inferload sweep --resume {folder}")
+        raise UsageError(f"{folder}: contains no {missing}; continue with: {own_command('sweep', '--resume', folder)}")
     return by_scenario
 
 

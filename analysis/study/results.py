@@ -8,6 +8,7 @@ from msgspec.structs import replace
 
 from inferload.base import rundir
 from inferload.base.errors import UsageError
+from inferload.base.escaping import own_command
 from inferload.base.numbers import plural
 from inferload.campaign.sweep.study import Study
 from inferload.results.documents import typed_documents
@@ -66,7 +67,7 @@ def collect(plan: Study, folder: Path) -> StudyResults:
                     found += _runs(typed_documents.read(path / rundir.SUMMARY, Summary), place, names)
                     manifests.append(typed_documents.read(path / rundir.MANIFEST, Manifest))
     if not manifests:
-        raise UsageError(f"{folder}: no finished run; continue with: inferload study --resume {folder}")
+        raise UsageError(f"{folder}: no finished run; continue with: {own_command('study', '--resume', folder)}")
     first, versions = manifests[0], manifests[0].versions
     stand_ins = dict.fromkeys(name for manifest in manifests for name in manifest.stand_ins)
     return StudyResults(

@@ -11,6 +11,7 @@ from typing import Any
 
 from inferload.base.argparse_ext import PassingParser
 from inferload.base.errors import UsageError
+from inferload.base.escaping import own_command
 from inferload.results import prices
 from inferload.results.prices import UNPRICED
 
@@ -141,7 +142,7 @@ def bring_up(arguments: argparse.Namespace) -> int:
     print(f"{server.engine}: {shown} at {server.url} after {startup_s:.1f} s (pid {server.pid})")
     if variant is not None and server.engine == "simulator":
         print(f"step times: {stand_in(variant)}")
-    print(f"log: {server.log}\nstop: inferload deploy down --port {server.port}")
+    print(f"log: {server.log}\nstop: {own_command('deploy', 'down', '--port', server.port)}")
     return 0
 
 

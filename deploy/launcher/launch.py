@@ -18,6 +18,7 @@ from pathlib import Path
 
 from inferload.base.clock import NS_PER_S, now_ns
 from inferload.base.errors import UsageError, explained
+from inferload.base.escaping import own_command
 
 from ..vllm.log_cause import given_up, one_line
 from . import paths, probe, processes, server_state
@@ -91,7 +92,8 @@ def refuse_taken(host: str, port: int) -> None:
     path = server_state.state_file(port)
     if path.exists() and server_state.group(other := server_state.recall(path)):
         raise UsageError(
-            f"port {port}: {other.engine} already runs there; inferload deploy down --port {port}, or choose another --port"
+            f"port {port}: {other.engine} already runs there; {own_command('deploy', 'down', '--port', port)}, "
+            "or choose another --port"
         )
     if (reason := probe.why_not_free(host, port)) is not None:
         raise UsageError(f"port {port}: {reason}")

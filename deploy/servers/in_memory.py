@@ -15,6 +15,9 @@ from ..variants.variant import Variant, document, named
 from .engines import ServerSpec, simulator_line
 from .local import priced
 
+# Options of a simulator that none are named for: it accepts what a scenario may send.
+_ACCEPTING = ("--enable-auto-tool-choice", "--tool-call-parser", "hermes", "--image-tokens", "256")
+
 
 def start(variant: str, options: Sequence[str], facts: Mapping[str, Any], seed: int) -> "SimulatedStart":
     """Start a server for `--variant` or `--simulator`, of which one may be empty. Raise UsageError.
@@ -22,7 +25,7 @@ def start(variant: str, options: Sequence[str], facts: Mapping[str, Any], seed: 
     `facts`: of the variant that the options are of (`facts_of`). `seed`: of the server's noise.
     """
     if not variant:
-        return SimulatedStart(options, facts, seed)
+        return SimulatedStart(options or _ACCEPTING, facts, seed)
     chosen = named(variant)
     return SimulatedStart(options_of(chosen), facts_of(chosen), seed)
 

@@ -1,6 +1,7 @@
-"""Escaping of untrusted text (from servers, files, other machines) for a terminal, a log and Markdown. No I/O."""
+"""Escaping of untrusted text (from servers, files, other machines) for a terminal, a shell, a log and Markdown. No I/O."""
 
 import re
+import shlex
 from collections.abc import Callable
 from typing import Any
 
@@ -23,6 +24,11 @@ _MARKDOWN_BLOCK = re.compile(r"(?:#{1,6}|[-+*])(?=\s|$)|\d{1,9}(?=[.)](?:\s|$))|
 def escaped(text: str) -> str:
     """Escape a text to one printable line: control, bidirectional and separator characters become `\\n`, `\\x1b`, `\\u202e`."""
     return _IN_A_LINE.sub(_code, text)
+
+
+def own_command(*words: object) -> str:
+    """Return a command line of inferload that a message names, for a shell: `inferload report 'my run'`."""
+    return shlex.join(["inferload", *map(str, words)])
 
 
 def encodable(text: str) -> str:

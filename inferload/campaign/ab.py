@@ -73,7 +73,8 @@ def planned(plan: AbPlan) -> list[AbRun]:
 
 def outlook(plan: AbPlan) -> str:
     """Describe the change that the pairs detect."""
-    return pairs.outlook(plan.pairs, SD_LOG)
+    text = pairs.outlook(plan.pairs, SD_LOG)
+    return f"{text}; the verdict holds for these server starts" if plan.pairs >= pairs.FEWEST else text
 
 
 def read(folder: Path) -> AbPlan:

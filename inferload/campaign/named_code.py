@@ -22,14 +22,24 @@ def check(folder: Path, scenario: Scenario, stored: str, given: str | None) -> N
         )
 
 
+def needed_again(scenario: Scenario, stored: str, headers: Sequence[str] = (), extra: Sequence[str] = ()) -> list[str]:
+    """Return the options that `--resume` needs again. `headers`: names of those whose values are not stored."""
+    words = ["--scenario", stored] if scenario.own_agents else []
+    words += [word for name in headers for word in ("--header", f"{name}: ...")]
+    return words + (["--", *extra] if _names_code(extra) else [])
+
+
 def check_locust_options(folder: Path, stored: Sequence[str], given: Sequence[str]) -> None:
     """Raise UsageError for stored options of Locust that name code, unless the command line has the same ones."""
-    code = [word for word in stored if word.partition("=")[0] in _LOCUST_CODE or _short(word)]
-    if code and tuple(given) != tuple(stored):
+    if _names_code(stored) and tuple(given) != tuple(stored):
         raise UsageError(
             f"--resume {folder}: its options of Locust name code ({' '.join(stored)}); if it is yours, confirm it with the same "
             "options after --"
         )
+
+
+def _names_code(words: Sequence[str]) -> bool:
+    return any(word.partition("=")[0] in _LOCUST_CODE or _short(word) for word in words)
 
 
 def _short(word: str) -> bool:

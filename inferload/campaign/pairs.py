@@ -8,6 +8,7 @@ from inferload.base.numbers import percent, plural
 from inferload.results.statistics import paired_runs
 
 MAX_PAIRS = 1000
+FEWEST = 3  # pairs of a test
 SD_LOG = 0.05  # assumed standard deviation of the log ratio of a pair
 
 
@@ -35,8 +36,9 @@ def drawn(key: str, count: int, sides: Sequence[str]) -> list[Pair]:
 def outlook(pairs: int, sd_log: float) -> str:
     """Describe the change that pairs detect, if their log ratios have this standard deviation."""
     size = paired_runs.detectable_by_both(sd_log, pairs)
-    if pairs < 3 or size is None:
-        return f"{plural(pairs, 'pair')} of runs show differences without a verdict; a verdict needs 6 or more"
+    if pairs < FEWEST or size is None:
+        confirmed = f"and {paired_runs.FEWEST_FLIPS} to be confirmed by sign flips"
+        return f"{plural(pairs, 'pair')}: nothing is tested; a test needs {FEWEST} pairs, {confirmed}"
     text = (
         f"{pairs} pairs detect a change of {percent(size)} with a power of {paired_runs.POWER:g}, "
         f"if pairs scatter by {percent(sd_log)} (assumed: sd_log)"

@@ -63,6 +63,11 @@ class SearchPlan:
     def conditions(self) -> tuple[Condition, ...]:
         return conditions_of(self.slo)
 
+    @property
+    def secret_headers(self) -> list[str]:
+        """Names of the headers with a key, whose values are not stored."""
+        return [_name(header) for header in self.options.get("header", ()) if _secret(header)]
+
     def settings(self, scenario: Scenario) -> Settings:
         lead_s = self.warmup_s + min(_DRAIN_S, scenario.phases.drain_s) + _START_S
         if scenario.cache.arm == "warm" and not scenario.cache.salt:  # one more pass warms the cache
@@ -83,9 +88,8 @@ class SearchPlan:
         """Store the arguments for `--resume`; of a header with a key only the name."""
         headers = self.options.get("header", ())
         plain = [header for header in headers if not _secret(header)]
-        again = [_name(header) for header in headers if _secret(header)]
         options = self.options | ({"header": plain} if headers else {})
-        rundir.write_json(folder / PLAN, {**asdict(self), "options": options, "headers_again": again})
+        rundir.write_json(folder / PLAN, {**asdict(self), "options": options, "headers_again": self.secret_headers})
 
 
 def read(folder: Path, headers: Sequence[str] = ()) -> SearchPlan:

@@ -4,7 +4,6 @@ import signal
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 
@@ -30,7 +29,7 @@ def signals_interrupt() -> Iterator[None]:
             signal.signal(number, signal.SIG_DFL)
 
 
-def interrupted(interrupt: KeyboardInterrupt, command: str, folder: Path) -> int:
-    """Print how to continue a campaign of `inferload COMMAND`; return the exit code."""
-    print(f"interrupted; continue with: inferload {command} --resume {folder}", file=sys.stderr)
+def interrupted(interrupt: KeyboardInterrupt, continued: str) -> int:
+    """Print the command line that continues a campaign; return the exit code."""
+    print(f"interrupted; continue with: {continued}", file=sys.stderr)
     return 128 + (interrupt.args[0] if isinstance(interrupt, Terminated) else signal.SIGINT)

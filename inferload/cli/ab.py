@@ -8,10 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from inferload.base.errors import UsageError
+from inferload.base.escaping import own_command
 from inferload.base.numbers import plural
 from inferload.base.run_options import RUN_OPTIONS
 from inferload.base.virtual_orders import options_of, server_of
-from inferload.campaign import ab, named_code, runner
+from inferload.campaign import ab, equal_sides, named_code, runner
 from inferload.campaign.ab import DEFAULT_PAIRS, AbPlan, AbRun
 from inferload.campaign.journal import Journal, alone, made_folder, unused_folder
 from inferload.campaign.pairs import MAX_PAIRS
@@ -85,11 +86,18 @@ def run(arguments: argparse.Namespace) -> int:
         with alone(folder), signals_interrupt():
             failures = _make(plan, folder, list(arguments.header), retry=arguments.resume is not None)
     except KeyboardInterrupt as interrupt:
-        return interrupted(interrupt, "ab", folder)
+        return interrupted(interrupt, own_command("ab", "--resume", folder, *_again(plan, arguments)))
     code = _compare(plan, folder, arguments)
     if (page := folder / "comparison" / "comparison.html").exists():
         print(page)
     return code or (1 if failures else 0)
+
+
+def _again(plan: AbPlan, arguments: argparse.Namespace) -> list[str]:
+    """Return the options that --resume needs again."""
+    flags = [f"--{name.replace('_', '-')}" for name in ("fail_on_regression", "strict") if getattr(arguments, name)]
+    headers = [header.partition(":")[0].strip() for header in arguments.header]
+    return [*flags, *named_code.needed_again(plan.load(), plan.scenario, headers)]
 
 
 def _plan_and_folder(arguments: argparse.Namespace) -> tuple[AbPlan, Path]:
@@ -158,12 +166,10 @@ def _lines(plan: AbPlan) -> list[str]:
     runs = plural(plan.pairs * len(names), "run")
     lines = [
         f"{', '.join(names[1:])} against {names[0]} on {scenario.name}: {runs} in {plural(plan.pairs, 'pair')}, in a random order",
-        f"  {ab.outlook(plan)}; the verdict holds for these server starts",
+        f"  {ab.outlook(plan)}",
     ]
-    if len(set(plan.sides.values())) < len(names):
-        lines.append(
-            "  sides with one URL are the same server: a comparison of these shows what the method finds by chance"
-        )
+    found = equal_sides.of_simulated if plan.options.get("clock") == "virtual" else equal_sides.of_urls
+    lines += [f"  {words}" for words in found(plan.sides)]
     if scenario.cache.isolate == "none" or scenario.cache.salt is not None:
         lines.append(
             "  cache.isolate is none, or cache.salt is set: a run hits the prefixes that runs before it left in the cache"

@@ -10,11 +10,12 @@ from typing import Any
 
 from inferload.base import rundir
 from inferload.base.errors import UsageError
-from inferload.base.escaping import escaped_lines
+from inferload.base.escaping import escaped_lines, own_command
 from inferload.scenario.files import catalog, data_files
 from inferload.scenario.files.yaml_text import ScenarioError
 from inferload.scenario.reference import json_schema
 from inferload.scenario.scenario import Scenario, load
+from inferload.scenario.schema.endpoints import ENDPOINTS
 from inferload.workload.content.data import DataContext
 from inferload.workload.plan.describe import describe
 from inferload.workload.plan.turn_checks import check_sendable
@@ -119,8 +120,17 @@ def plan(arguments: argparse.Namespace) -> int:
     data = DataContext(arguments.scenario)
     check_sendable(scenario, Sessions(scenario, data))
     print(describe(scenario, data))
-    print(f"\nrehearse it on a virtual clock: inferload run {shlex.quote(arguments.scenario)} --clock virtual")
+    if options := _rehearsal(scenario):
+        seed = [] if arguments.seed is None else ["--seed", arguments.seed]
+        print(f"\nrehearse it on a virtual clock: {own_command('run', arguments.scenario, *options, *seed)}")
     return 0
+
+
+def _rehearsal(scenario: Scenario) -> list[str]:
+    """Return the options of a run on a virtual clock; none if the simulator or the clock cannot serve the scenario."""
+    if scenario.of_tasks or not ENDPOINTS[scenario.request.endpoint].simulated:
+        return []
+    return ["--clock", "virtual", *([] if scenario.ends_by_itself else ["--duration", "60s"])]
 
 
 def schema(arguments: argparse.Namespace) -> int:
@@ -136,7 +146,7 @@ def init(arguments: argparse.Namespace) -> int:
     text = re.sub(r"(?m)^name: \S+", f"name: {name[:64]}", text, count=1)
     if not rundir.write_new(file, text):
         raise UsageError(f"{file}: exists already; name another file, or remove it")
-    print(f"{file}: written; change it, then: inferload validate {shlex.quote(str(file))}")
+    print(f"{file}: written; change it, then: {own_command('validate', file)}")
     locustfile = file.with_name("locustfile.py")
     if rundir.write_new(locustfile, LOCUSTFILE.replace("SCENARIO", json.dumps(file.name))):
         print(

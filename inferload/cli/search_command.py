@@ -6,9 +6,11 @@ from pathlib import Path
 from typing import Any
 
 from inferload.base import rundir
+from inferload.base.errors import UsageError
+from inferload.base.escaping import own_command
 from inferload.base.numbers import duration
 from inferload.base.status_lines import StatusLines
-from inferload.campaign import runner
+from inferload.campaign import named_code, runner, search_variants
 from inferload.campaign.attainment import bracket
 from inferload.campaign.attainment.bracket import Ended, Settings
 from inferload.campaign.attainment.point import Look
@@ -23,6 +25,7 @@ _EPILOG = """\
 Examples:
   inferload search --scenario chat-open --slo "p95(ttft_ms)<800 and p95(tpot_ms)<50" --host http://server:8000
   inferload search --scenario chat-open --slo "p95(ttft_ms)<800" --host http://server:8000 --rates 1,2,4
+  inferload search --scenario chat-open --slo "p95(ttft_ms)<800" --variants llama31-base,llama31-fp8 --engine vllm
   inferload search --resume runs/20261121T101500Z-search-chat-open
 The load is sessions per second in an open loop, users in a closed loop. Each point is a run in points/<n>; search.json,
 search.md and search.html have every point with its interval. Exit codes: 0 a load holds the SLO, or the sweep is complete;
@@ -39,6 +42,16 @@ def register(commands: Any) -> None:
     add("--scenario", metavar="NAME-OR-PATH", help="scenario; its rate or users are the first guess")
     add("--slo", metavar="TEXT", help='conditions, as "p95(ttft_ms)<800 and p95(tpot_ms)<50 and failed_ratio<0.01"')
     add("--host", metavar="URL", help="the server, as http://server:8000")
+    add(
+        "--variants",
+        metavar="A,B,...",
+        help="a search for each of these variants instead, whose servers are started here",
+    )
+    add(
+        "--engine",
+        choices=list(search_variants.ENGINES),
+        help="with --variants: engine of the servers (default: simulator)",
+    )
     add("--budget", metavar="TIME", help="time for all runs (default: 30m)")
     add(
         "--point",
@@ -69,7 +82,16 @@ def register(commands: Any) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Search, and write the result; the exit code."""
+    """Search, for one server or for each variant, and write the results; the exit code."""
+    if search_variants.are_wanted(arguments):
+        return search_variants.run(arguments, _search)
+    if arguments.engine:
+        raise UsageError("--engine: of servers that are started for --variants; remove it, or name variants")
+    return _search(arguments)
+
+
+def _search(arguments: argparse.Namespace, continued: str = "") -> int:
+    """Search, and write the result; the exit code. `continued`: the command that continues it, empty for its own."""
     plan, scenario, folder = _wanted(arguments)
     settings = plan.settings(scenario)
     print("\n".join(_plan(plan, scenario, settings)), flush=True)
@@ -83,7 +105,8 @@ def run(arguments: argparse.Namespace) -> int:
         try:
             looks, ended = _looks(plan, settings, _Campaign(folder, plan, scenario, settings, journal))
         except KeyboardInterrupt as interrupt:
-            return interrupted(interrupt, "search", folder)
+            again = named_code.needed_again(scenario, plan.scenario, plan.secret_headers, plan.extra)
+            return interrupted(interrupt, continued or own_command("search", "--resume", folder, *again))
     document = write_document(folder, plan, scenario, looks, ended)
     _pages(folder)
     print("\n".join(summed_up(document)))
@@ -158,4 +181,4 @@ def _pages(folder: Path) -> None:
     made = runner.report(folder)
     if made.returncode:
         last = (made.stderr.strip() or "no reason given").splitlines()[-1]
-        print(f"no page: {last}; try again with: inferload report {folder}", file=sys.stderr)
+        print(f"no page: {last}; try again with: {own_command('report', folder)}", file=sys.stderr)

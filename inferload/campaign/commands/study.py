@@ -1,13 +1,14 @@
 """`inferload study`: repeat the experiment of a published text, and show its figures beside the measured ones."""
 
 import argparse
-import shlex
 import sys
 from pathlib import Path
 from typing import Any
 
 from inferload.base.errors import UsageError
-from inferload.campaign import runner
+from inferload.base.escaping import own_command
+from inferload.base.numbers import listed
+from inferload.campaign import equal_sides, pairs, runner
 from inferload.campaign.ab import sides_of
 from inferload.campaign.commands.sweep import check_unchanged, execute, outline
 from inferload.campaign.journal import made_folder, unused_folder
@@ -83,7 +84,7 @@ def run(arguments: argparse.Namespace) -> int:
                 print(f"\n== {part.title} ({folder / name}) ==", flush=True)
                 completed.append(execute(part.sweep, made_folder(folder / name, new=False), retry))
     except KeyboardInterrupt as interrupt:
-        return interrupted(interrupt, "study", folder)
+        return interrupted(interrupt, own_command("study", "--resume", folder))
     return 0 if _page(folder) and all(completed) else 1
 
 
@@ -140,11 +141,11 @@ def _new(arguments: argparse.Namespace) -> tuple[Study, Path]:
 
 def _command(arguments: argparse.Namespace, engine: str) -> str:
     """Return the command line that repeats the study."""
-    words = ["inferload", "study", arguments.name]
+    words = [arguments.name]
     words += [word for side in arguments.hosts for word in ("--host", side)] or ["--engine", engine]
     words += [word for part in arguments.part for word in ("--part", part)]
     words += ["--clock", arguments.clock] if arguments.clock else []
-    return shlex.join([*words, *(["--quick"] if arguments.quick else [])])
+    return own_command("study", *words, *(["--quick"] if arguments.quick else []))
 
 
 def _resumed(arguments: argparse.Namespace) -> tuple[Study, Path]:
@@ -166,6 +167,10 @@ def _summary_lines(study: Study, folder: Path, retry: bool) -> list[str]:
     lines = [f"study {study.name}: {study.title}", *prose("  ", str(study.question))]
     for name, part in study.parts.items():
         lines += prose(f"  {name}: ", outline(part, folder / name, retry))
+        lines += [line for words in equal_sides.of_sweep(part) for line in prose("    ", str(words))]
+    for count in sorted({part.pairs for part in study.parts.values() if part.pairs < pairs.FEWEST}):
+        names = listed([name for name, part in study.parts.items() if part.pairs == count])
+        lines += prose("  ", f"{names}: {pairs.outlook(count, pairs.SD_LOG)}")
     return lines + [
         line for name, reason in study.left_out.items() for line in prose(f"  {name}: ", f"left out: {reason}")
     ]

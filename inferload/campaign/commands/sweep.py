@@ -9,9 +9,9 @@ from typing import Any
 
 from inferload.base import rundir
 from inferload.base.errors import UsageError
-from inferload.base.escaping import markdown
+from inferload.base.escaping import markdown, own_command
 from inferload.base.numbers import plural
-from inferload.campaign import runner
+from inferload.campaign import equal_sides, runner
 from inferload.campaign.journal import Journal, alone, made_folder, unused_folder
 from inferload.campaign.pairs import MAX_PAIRS
 from inferload.campaign.signals import interrupted, signals_interrupt
@@ -84,7 +84,7 @@ def run(arguments: argparse.Namespace) -> int:
         with signals_interrupt():
             completed = execute(sweep, folder, retry, price_options)
     except KeyboardInterrupt as interrupt:
-        return interrupted(interrupt, "sweep", folder)
+        return interrupted(interrupt, own_command("sweep", "--resume", folder))
     print(f"{folder / 'index.md'}")
     return 0 if completed else 1
 
@@ -189,7 +189,7 @@ def _summary_lines(sweep: Sweep, runs: str) -> list[str]:
     for name in sweep.others:
         difference = sweep.variant(name).difference(sweep.variant(sweep.baseline))
         lines += prose(f"  {name}: ", "; ".join(difference) or "the same as the baseline")
-    return lines
+    return lines + [line for words in equal_sides.of_sweep(sweep) for line in prose("  ", str(words))]
 
 
 def _compare(sweep: Sweep, folder: Path, scenario: str, price_options: Prices) -> bool:
@@ -208,7 +208,8 @@ def _compare(sweep: Sweep, folder: Path, scenario: str, price_options: Prices) -
 
 
 def _index(folder: Path, sweep: Sweep, journal: Journal, names: Sequence[str]) -> None:
-    lines = [f"# Sweep {markdown(sweep.name)}", "", markdown(outlook(sweep)) + ".", ""]
+    facts = [outlook(sweep), *map(str, equal_sides.of_sweep(sweep))]
+    lines = [f"# Sweep {markdown(sweep.name)}", *(line for fact in facts for line in ("", markdown(fact) + ".")), ""]
     missing = "The comparison failed." if sweep.others else "There is no other variant to compare."
     for name in names:
         comparison = folder / "comparison" / name / "comparison.md"

@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
+from inferload.campaign import equal_sides
 from inferload.campaign.sweep import definition
 from inferload.campaign.sweep.definition import Clock, Engine, Sweep, SweepScenario
 from inferload.deploy.variants.variant import label
@@ -275,7 +276,7 @@ class Study(ScenarioPart):
     tables: Annotated[tuple[StudyTable, ...], Field(strict=False, min_length=1)] = Field(description="tables")
     claims: Annotated[tuple[Claim, ...], Field(strict=False)] = Field(default=(), description="claims of the source")
     notes: Annotated[tuple[Words, ...], Field(strict=False)] = Field(
-        default=(), description="what limits a comparison with the source, a sentence each"
+        default=(), description="what limits a comparison with the source, a sentence each; equal sides are added"
     )
     engine: Engine = Field(default="simulator", description="engine of the servers")
     quick: Flag = Field(default=False, description="true: shortened by --quick")
@@ -341,7 +342,12 @@ class Study(ScenarioPart):
             if name not in left_out
         }
         tables = tuple(self._table(table, engine, parts.get(table.part)) for table in self.tables)
-        changes = {"engine": engine, "quick": quick, "command": command}
+        equal = [
+            Words(en=f"{name}: {words.en}", zh=f"{name}:{words.zh}")
+            for name, part in parts.items()
+            for words in equal_sides.of_sweep(part)
+        ]
+        changes = {"engine": engine, "quick": quick, "command": command, "notes": (*self.notes, *equal)}
         return self.model_copy(update={**changes, "parts": parts, "tables": tables, "left_out": left_out})
 
     def missing_files(self, engine: Engine, quick: bool, hosts: Hosts = _NO_HOSTS) -> list[str]:

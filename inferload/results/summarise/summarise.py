@@ -22,6 +22,7 @@ from inferload.results.summarise import cache_figures
 from inferload.results.summarise.between import between
 from inferload.results.summarise.cache_figures import CacheFigures
 from inferload.results.summarise.counts import Counts, Servers, Totals, Workers, lasted_s
+from inferload.results.summarise.gpu_clocks import fallen_most
 from inferload.results.summarise.splits import splits
 from inferload.results.summarise.turns import CLASS_COLUMNS, Turns, agent_classes
 from inferload.results.summary_input import (
@@ -136,6 +137,7 @@ def _input(
         growth=worst(growths),
         server_itl_ms=itl_ms,
         between=between(run, turns, servers),
+        gpu_clock=fallen_most(at_servers),
     )
     judged = validity.judge(phase_evidence.evidence_by_phase(run.totals.tallies, run.totals.health, windows, facts))
     scenario, aborted = run.plan.scenario, run.course.aborted

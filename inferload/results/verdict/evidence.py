@@ -41,6 +41,20 @@ class Between(Struct, frozen=True, kw_only=True):
     refused_idle: int | None = None  # turns that failed with 429 or 5xx while the servers had no request
 
 
+class GpuClock(Struct, frozen=True):
+    """Mean clock of a busy GPU in the first and the last quarter of the measure phase, in MHz. `target`: of its metrics page."""
+
+    target: str
+    gpu: str
+    first_mhz: float
+    last_mhz: float
+
+    @property
+    def fall(self) -> float:
+        """Return the part of the clock that was lost; below 0 if it rose."""
+        return 1 - self.last_mhz / self.first_mhz
+
+
 class RunFacts(Struct, frozen=True, kw_only=True):
     """Facts besides tallies and health: of the measure phase, whenever they happened. None: not known."""
 
@@ -60,6 +74,7 @@ class RunFacts(Struct, frozen=True, kw_only=True):
     adaptations_left_out: tuple[str, ...] = ()  # of Locust, without which figures can be wrong: name and consequence
     reader: str = ""  # the readers of the sockets, in words
     between: Between = Between()
+    gpu_clock: GpuClock | None = None  # that fell most
     growth: Growth | None = None  # of the turns in flight in an open loop of constant rate; of steps the worst one
 
 

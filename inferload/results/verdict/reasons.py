@@ -374,6 +374,23 @@ RULES: tuple[Rule, ...] = (
         cause="server",
     ),
     Rule(
+        "gpu_clock",
+        lambda e: None if e.gpu_clock is None else e.gpu_clock.fall,
+        (0.10, None),
+        "1 - SM clock in the last / in the first quarter of the measure phase, of scrapes with a GPU use of 50 % or more",
+        lambda e: (
+            ""
+            if e.gpu_clock is None
+            else f"the clock of GPU {e.gpu_clock.gpu} at {e.gpu_clock.target} fell from {number(e.gpu_clock.first_mhz)} to "
+            f"{number(e.gpu_clock.last_mhz)} MHz"
+        ),
+        "the server became slower while it was measured, by heat or a limit of power: figures are of several speeds, and a longer "
+        "run has others",
+        "lock the clock (nvidia-smi -lgc) or warm the GPU up for longer; see docs/how-to/benchmark-settings.md",
+        at_end=True,
+        cause="server",
+    ),
+    Rule(
         "scrape_gap",
         lambda e: e.scrape_gap.gap_s / e.scrape_gap.limit_s,
         (1, None),

@@ -15,7 +15,7 @@ from msgspec import Struct
 from inferload.base import rundir
 from inferload.base.clock import NS_PER_S, now_ns
 from inferload.base.errors import UsageError
-from inferload.base.escaping import escaped
+from inferload.base.escaping import escaped, own_command
 from inferload.base.status_lines import columns
 from inferload.base.threads import in_thread
 from inferload.results.documents.summary_document import Summary
@@ -86,7 +86,7 @@ def conclude(run: MasterRun, csv_errors: Sequence[str] = ()) -> RunResult:
         make_report(folder)
         _show_diagnosis(folder, detailed)
     else:
-        logger.info("no report (--no-report); create it with: inferload report %s", folder)
+        logger.info("no report (--no-report); create it with: %s", own_command("report", folder))
     page = folder / rundir.REPORT_HTML
     page = page if page.is_file() else folder
     _show(str(page))
@@ -180,7 +180,7 @@ def make_report(folder: Path) -> None:
     try:
         analyse("report", str(folder))
     except UsageError as error:
-        logger.warning("no report: %s; create it with: inferload report %s", error, folder)
+        logger.warning("no report: %s; create it with: %s", error, own_command("report", folder))
 
 
 def _count_lost_arrivals(run: MasterRun) -> int:

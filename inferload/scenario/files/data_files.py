@@ -2,13 +2,13 @@
 
 import hashlib
 import os
-import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from msgspec import Struct
 
 from inferload.base.errors import UsageError
+from inferload.base.escaping import own_command
 from inferload.scenario.files import catalog
 
 
@@ -69,8 +69,8 @@ def remedy(path: Path) -> str:
     data_set = name_of(path.name)
     if data_set is None:
         return "paths are relative to the current directory, then to the scenario's folder"
-    into = "" if path.parent == Path() else f" --into {shlex.quote(str(path.parent))}"
-    return f"inferload fetch {data_set}{into} downloads it"
+    into = [] if path.parent == Path() else ["--into", path.parent]
+    return f"{own_command('fetch', data_set, *into)} downloads it"
 
 
 def _folder_of(origin: str) -> Path:

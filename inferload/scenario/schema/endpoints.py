@@ -28,6 +28,7 @@ class Endpoint(Struct, frozen=True):
     max_completion_tokens: bool = False  # accepts it, besides `max_tokens`
     tools_and_images: bool = False
     keeps_history: bool = False  # accepts `previous_response_id`
+    simulated: bool = True  # the simulator has it
     chat_template: bool = True  # the server applies the model's chat template
     method: str = ""  # of users in locustfiles; "": `turn` with the name of the endpoint
     plan: str = ""  # line of the plan
@@ -68,6 +69,7 @@ _ROWS = (
         ignore_eos=True,
         tools_and_images=True,
         keeps_history=True,
+        simulated=False,
         method="responses",
         plan="sent to /responses",
         vllm_backends=("openai-responses",),
@@ -77,6 +79,7 @@ _ROWS = (
         "/messages",
         "messages",
         tools_and_images=True,
+        simulated=False,
         method="messages",
         plan="sent to /messages, which cannot force a length",
         provider="anthropic",

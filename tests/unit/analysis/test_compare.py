@@ -301,6 +301,13 @@ def test_a_side_with_two_configurations_is_not_comparable(
     assert comparison.differences.refusals == (f"new: its runs differ in {line}",)
 
 
+def test_answers_of_different_models_are_named() -> None:
+    base, new = (with_server(side, {}) for side in sides(0.10, 6))
+    smaller = tuple(replace(each, server={**each.server, "model": "n"}) for each in new.runs)
+    found = compared(base, replace(new, runs=smaller)).differences.compared
+    assert found == ("model: m against n; answers of different models, whose quality is not compared",)
+
+
 def test_ports_starts_and_memory_may_differ_within_a_side() -> None:
     base, new = sides(0.10, 6)
     restarted = {"variant": variant("8", port="8001", started_at=1.0, memory_mb=5.0), "target": "http://h:8001"}

@@ -84,7 +84,7 @@ def test_the_plan_states_the_detectable_change_and_what_the_verdict_holds_for(
     assert "B against A on smoke: 16 runs in 8 pairs, in a random order" in output
     assert "8 pairs detect a change of" in output
     assert "the verdict holds for these server starts" in output
-    assert "sides with one URL are the same server" in output
+    assert "A and B are equal servers: what differs" in output
     assert (
         cli.main(
             ["ab", "A=http://a:1", "B=http://b:1", "--scenario", "smoke", "--set", "cache.isolate=none", "--dry-run"]

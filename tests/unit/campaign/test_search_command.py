@@ -2,6 +2,8 @@
 
 import json
 import os
+import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -537,3 +539,53 @@ phases: {warmup_s: 2, measure_s: 15, drain_s: 10}
     assert [point["level"] for point in again["points"]][: len(result["points"])] == [
         p["level"] for p in result["points"]
     ]
+
+
+@pytest.mark.usefixtures("forked_programs")
+def test_variants_are_searched_one_after_another(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    words = ["search", "--scenario", "smoke", "--slo", "mean(ttft_ms)<800", "--clock", "virtual", "--warmup", "0s"]
+    words += ["--variants", "tiny-all,tiny-seqs-1", "--rates", "1", "--point", "5s", "--into", "out"]
+    assert cli.main([*words, "--dry-run"]) == 0
+    assert capsys.readouterr().out.count("sweep of smoke at 1 users") == 2
+    assert not Path("out").exists()
+    assert cli.main(words) == 0
+    table = Path("out/variants.md").read_text(encoding="utf-8")
+    assert table.startswith("## Highest load that holds mean(ttft_ms)<800")
+    capsys.readouterr()
+    assert [re.findall(r"[\w-]+", line)[0] for line in table.splitlines()[4:]] == ["tiny-all", "tiny-seqs-1"]
+    shutil.rmtree("out/tiny-seqs-1/points")
+    Path("out/tiny-seqs-1/search.json").unlink()
+    Path("out/tiny-seqs-1/journal.jsonl").unlink()
+    assert cli.main(["search", "--resume", "out", "--engine", "simulator"]) == 2
+    assert "the folder has its own plan; remove --variants and --engine" in capsys.readouterr().err
+    assert cli.main(["search", "--resume", "out"]) == 0
+    assert capsys.readouterr().out.count("== tiny-all ==") == 0
+    assert Path("out/variants.md").read_text(encoding="utf-8") == table
+
+
+@pytest.mark.parametrize(
+    ("more", "problem"),
+    [
+        (["--host", "http://a:1"], "--host: not with --variants"),
+        (["--variants", "tiny-all,tiny-all"], "one is named twice"),
+        (["--variants", "tiny-al"], "variant tiny-al: unknown; did you mean tiny-all?"),
+        (["--engine", "vllm"], "its model is generated, for --engine vllm-cpu or simulator only"),
+        (["--clock", "virtual", "--engine", "vllm"], "--clock virtual needs the simulator"),
+        (["--slo", "x<1"], "--slo: "),
+        (
+            ["--variants", "", "--host", "http://a:1", "--engine", "vllm"],
+            "--engine: of servers that are started for --variants",
+        ),
+    ],
+)
+def test_a_search_of_variants_is_refused_before_it_starts_a_server(
+    more: list[str], problem: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["search", "--scenario", "smoke", "--slo", "mean(ttft_ms)<800", "--variants", "tiny-all"]
+    assert cli.main([*words, *more]) == 2
+    error = capsys.readouterr().err
+    assert problem in error
+    assert error.count("\n") == 1

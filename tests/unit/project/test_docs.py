@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from own_commands import is_accepted
 from paths import ROOT
 
 from inferload.campaign.sweep.definition import Sweep
-from inferload.cli import build_parser
 from inferload.scenario import scenario
 from inferload.scenario.files import typed_yaml
 
@@ -91,13 +91,6 @@ def commands(page: Path, program: str) -> list[list[str]]:
             found += [command] if command[:1] == [program] else []
             command = []
     return found
-
-
-def is_accepted(words: list[str]) -> bool:
-    try:
-        return bool(build_parser(words[0]).parse_args(words).run)
-    except SystemExit:
-        return False
 
 
 def test_every_command_is_one_that_the_parser_accepts() -> None:

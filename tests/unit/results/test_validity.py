@@ -13,7 +13,7 @@ from turn_reference import count_turn
 
 from inferload.results.documents.figures_document import Growth
 from inferload.results.verdict import validity
-from inferload.results.verdict.evidence import Between, Evidence, RunFacts, ScrapeGap
+from inferload.results.verdict.evidence import Between, Evidence, GpuClock, RunFacts, ScrapeGap
 from inferload.results.verdict.phase_evidence import evidence_by_phase
 from inferload.results.verdict.reasons import RULES
 from inferload.results.verdict.validity import judge
@@ -125,6 +125,7 @@ EDGES: list[tuple[str, Changes, Changes | None, Changes | None]] = [
     ("unfinished_drain", {}, {"turns_unfinished": 50}, None),
     ("count_mismatch", {}, None, {"count_faults": ("measure: 2 turns were begun, but 1 ended",)}),
     ("server_restart", {}, None, {"server_restarts": 1}),
+    ("gpu_clock", *({"gpu_clock": GpuClock("http://a:9400", "1", 1000.0, last)} for last in (900.0, 899.0)), None),
     ("scrape_gap", *({"scrape_gap": ScrapeGap("http://a:8000", gap_s, 5.0)} for gap_s in (5.0, 55.0)), None),
     ("warm_cache", {"warm_cache_share": 0.01}, {"warm_cache_share": 1.0}, None),
     (

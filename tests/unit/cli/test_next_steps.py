@@ -1,0 +1,229 @@
+"""Command lines that messages name: each is accepted, and each next step that can run here runs."""
+
+import ast
+import json
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from own_commands import is_accepted
+from paths import ROOT
+
+from inferload import cli
+from inferload.campaign.runner import Runner
+from inferload.campaign.search import PointRunner
+from inferload.campaign.sweep import study as studies
+from inferload.campaign.sweep.runner import SweepRunner
+from inferload.cli import GROUPS, build_parser
+from inferload.scenario.files import data_files
+
+COMMANDS = [name for group in GROUPS.values() for name in group]
+NAMED = re.compile(rf"\binferload ({'|'.join(COMMANDS)})\b(.*)")
+# The lines of `import` name files that it writes; its own tests run them.
+NODES = [
+    node
+    for top in ("inferload", "analysis", "deploy", "locustfiles")
+    for path in sorted((ROOT / top).rglob("*.py"))
+    if "pasted" not in path.parts and path.name != "import_lines.py"
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+]
+
+
+def text_of(node: ast.AST) -> str:
+    """Return the text of a string; `{}` for each value in it."""
+    if isinstance(node, ast.JoinedStr):
+        return "".join(str(part.value) if isinstance(part, ast.Constant) else "{}" for part in node.values)
+    return str(node.value) if isinstance(node, ast.Constant) and isinstance(node.value, str) else ""
+
+
+def test_each_command_with_values_is_made_for_a_shell_and_accepted() -> None:
+    calls = [node.args for node in NODES if isinstance(node, ast.Call) and ast.unparse(node.func) == "own_command"]
+    assert len(calls) > 10
+    for command, *arguments in calls:
+        name, words = text_of(command), [text_of(word) for word in arguments if not isinstance(word, ast.Starred)]
+        lines = [[name, *(word or value for word in words)] for value in ("1", "simulator", *data_files.DATA_SETS)]
+        assert any(map(is_accepted, lines)), lines
+
+
+def test_each_named_command_has_the_options_beside_it() -> None:
+    found = [match.groups() for node in NODES for match in NAMED.finditer(text_of(node))]
+    assert len(found) > 50
+    by_hand = re.compile(r"(?: (?:--[a-z-]+|add|down|show|up))* (\{\}|%s)")  # a value that needs `own_command`
+    assert [rest for _, rest in found if by_hand.match(rest)] == []
+    options = [
+        (command, word)
+        for command, rest in found
+        for word in re.findall(r" (--[a-z][a-z-]*)", re.split(r"[`;,.]", rest)[0])
+    ]
+    assert [option for option in options if not is_option(*option)] == []
+
+
+def is_option(command: str, word: str) -> bool:
+    parsers = [build_parser(command)]
+    for parser in parsers:
+        for action in parser._actions:
+            parsers += action.choices.values() if isinstance(action.choices, dict) else ()
+    return any(word in parser._option_string_actions for parser in parsers)
+
+
+def steps(output: str) -> list[list[str]]:
+    """Return the words of each command that a line of an output ends with."""
+    return [shlex.split(line.partition("inferload ")[2]) for line in output.splitlines() if ": inferload " in line]
+
+
+CHAT = """\
+schema: 1
+name: chat
+workload: {kind: chat, prompt_tokens: 40, output_tokens: 4, turns: 1}
+arrivals: {kind: closed, users: 2, spawn_per_s: 2}
+phases: {warmup_s: 0, measure_s: 1, drain_s: 5}
+"""
+AGENT = CHAT.replace(
+    "kind: chat, prompt_tokens: 40, output_tokens: 4, turns: 1", "kind: live_agent, agent: 'own.py:Own'"
+)
+OWN = """\
+from inferload.locustfiles.toolagent import ToolAgent
+
+
+class Own(ToolAgent):
+    pass
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Change to a folder whose name and files need quotes."""
+    folder = tmp_path / "a folder"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    Path("my chat.yaml").write_text(CHAT)
+    Path("my agent.yaml").write_text(AGENT)
+    Path("own.py").write_text(OWN)
+    return folder
+
+
+@pytest.mark.usefixtures("folder", "forked_programs")
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("", ""),
+        ("measure_s: 1", "measure_s: null"),
+        ("turns: 1", "turns: 1, images: {width_px: 8, height_px: 8}"),
+        ("chat, prompt_tokens: 40, output_tokens: 4, turns: 1", "live_agent, agent: 'own.py:Own'"),
+        ("phases:", "request: {endpoint: completions}\nphases:"),
+    ],
+)
+def test_the_rehearsal_that_a_plan_names_passes(before: str, after: str, capsys: pytest.CaptureFixture[str]) -> None:
+    Path("my chat.yaml").write_text(CHAT.replace(before, after))
+    assert cli.main(["plan", "my chat.yaml", "--seed", "3"]) == 0
+    (words,) = steps(capsys.readouterr().out)
+    command = [sys.executable, "-m", "inferload", *words, "--no-report", "--run-dir", "my run"]
+    made = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert made.returncode == 0, made.stderr
+    assert json.loads(Path("my run/run.json").read_text())["seed"] == 3
+
+
+@pytest.mark.usefixtures("folder")
+@pytest.mark.parametrize(
+    "change", ["workload: {kind: tasks}", "request: {endpoint: responses}", "request: {endpoint: messages}"]
+)
+def test_a_plan_names_no_rehearsal_that_the_simulator_cannot_serve(
+    change: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    key = change.partition(":")[0]
+    Path("s.yaml").write_text("\n".join([*(line for line in CHAT.splitlines() if not line.startswith(key)), change]))
+    assert cli.main(["plan", "s.yaml"]) == 0
+    assert steps(capsys.readouterr().out) == []
+
+
+@pytest.mark.usefixtures("folder")
+def test_a_new_scenario_is_valid(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["init", "my new.yaml"]) == 0
+    (words,) = steps(capsys.readouterr().out)
+    assert cli.main(words) == 0
+
+
+SWEEP = """\
+schema: 1
+name: mine
+engine: simulator
+baseline: tiny-baseline
+scenarios: [my chat.yaml]
+"""
+STUDY = """\
+schema: 1
+name: mine
+title: t
+question: q
+source: {title: t, date: "2026", setting: s}
+parts: {only: {title: t, baseline: tiny-baseline, scenarios: [my chat.yaml], pairs: 1}}
+tables: [{key: t, title: t, part: only, figures: [mean(ttft_ms)]}]
+"""
+SECRET = ["--header", "Authorization: Bearer abcdefghij"]
+
+
+@pytest.mark.usefixtures("folder")
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["sweep", "sweep.yaml"],
+        ["study", "my study.yaml", "--part", "only", "--quick"],
+        ["ab", "A=http://a:1", "B=http://b:1", "--scenario", "my chat.yaml", "--strict"],
+        ["ab", "A=http://a:1", "B=http://b:1", "--scenario", "my agent.yaml", *SECRET],
+        ["search", "--scenario", "my chat.yaml", "--slo", "p95(ttft_ms)<800", "--host", "http://a:1"],
+        ["search", "--scenario", "my agent.yaml", "--slo", "p95(ttft_ms)<800", "--variants", "tiny-all,tiny-seqs-1"],
+        ["search", "--scenario", "my agent.yaml", "--slo", "p95(ttft_ms)<800", "--host", "http://a:1", *SECRET],
+        [
+            "search",
+            "--scenario",
+            "my chat.yaml",
+            "--slo",
+            "p95(ttft_ms)<800",
+            "--host",
+            "http://a:1",
+            "--",
+            "-f",
+            "own.py",
+        ],
+    ],
+    ids=lambda words: " ".join(words[:5]),
+)
+def test_an_interrupted_campaign_is_continued_by_the_command_that_it_names(
+    words: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def interrupt(*_arguments: Any, **_options: Any) -> None:
+        raise KeyboardInterrupt
+
+    for kind, name in ((SweepRunner, "perform"), (PointRunner, "look"), (Runner, "run")):
+        monkeypatch.setattr(kind, name, interrupt)
+    Path("sweep.yaml").write_text(SWEEP)
+    Path("my study.yaml").write_text(STUDY)
+    where = words.index("--") if "--" in words else len(words)
+    assert cli.main([*words[:where], "--into", "my campaign", *words[where:]]) == 130
+    (again,) = steps(capsys.readouterr().err)
+    assert ("--strict" in again) == ("--strict" in words)
+    assert cli.main([again[0], "--dry-run", *again[1:]]) == 0
+    if words[0] == "study":
+        plan = studies.read(Path("my campaign/study.yaml"))
+        assert cli.main([*shlex.split(plan.command)[1:], "--dry-run"]) == 0
+    if words[0] in ("sweep", "study"):
+        part = "my campaign/only" if words[0] == "study" else "my campaign"
+        for folder in ("my campaign", part):
+            assert cli.main(["report", folder]) == 2
+            (again,) = steps(capsys.readouterr().err)
+            assert cli.main([*again, "--dry-run"]) == 0
+
+
+@pytest.mark.usefixtures("folder")
+def test_a_missing_file_is_made_by_the_command_that_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["baseline", "show", "my base.json"]) == 2
+    (words,) = steps(capsys.readouterr().err)
+    assert is_accepted(words)
+    (data_set,) = data_files.DATA_SETS.values()
+    words = shlex.split(data_files.remedy(Path("my data") / data_set.file).removesuffix(" downloads it"))[1:]
+    assert is_accepted(words)
+    assert words[-1] == "my data"
