@@ -18,6 +18,10 @@ DEFAULT_UTILIZATION = 0.92  # vLLM's --gpu-memory-utilization
 _TOLERANCE = 0.1  # share of the server's memory that other programs may use
 
 
+class TooSmall(UsageError):
+    """The machine has not the GPUs that a variant needs."""
+
+
 @dataclass(frozen=True, slots=True)
 class Hardware:
     """Hardware of a variant. `gpus` 0: CPU only. `memory_gib`: per GPU, or of the machine without GPUs.
@@ -121,12 +125,12 @@ def check_gpus(
         available_text = f"this machine has {len(available)}" if available else "nvidia-smi lists none on this machine"
         if visible is not None:
             available_text = f"CUDA_VISIBLE_DEVICES={visible!r} leaves {len(available)}"
-        raise UsageError(f"{name}: needs {hardware}, {available_text}; use --engine simulator")
+        raise TooSmall(f"{name}: needs {hardware}, {available_text}; use --engine simulator")
     matches = [gpu for gpu in available if gpu.total_gib is None or gpu.total_gib >= 0.9 * hardware.memory_gib]
     if len(matches) < hardware.gpus:
         memory = ["memory unknown" if gpu.total_gib is None else f"{gpu.total_gib:.0f} GiB" for gpu in available]
         sizes = ", ".join(f"{gpu.name} {size}" for gpu, size in zip(available, memory, strict=True))
-        raise UsageError(
+        raise TooSmall(
             f"{name}: needs {hardware.memory_gib} GiB on each of {hardware.gpus} GPU(s), this machine has {sizes}"
         )
     free = sorted(matches, key=lambda gpu: math.inf if gpu.free_gib is None else gpu.free_gib, reverse=True)

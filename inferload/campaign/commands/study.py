@@ -131,8 +131,14 @@ def _new(arguments: argparse.Namespace) -> tuple[Study, Path]:
             f"{name}: {', '.join((part.baseline, *part.variants))}" for name, part in study.parts.items()
         )
         raise UsageError(f"--host {unused[0]}: no variant of a part with its baseline; {study.name} has {variants}")
-    for part in planned.parts.values():
-        preconditions.check(part)
+    for name, part in planned.parts.items():
+        try:
+            lines = preconditions.check(part)
+        except UsageError as error:
+            others = "; --part runs other parts alone" if len(planned.parts) > 1 else ""
+            raise UsageError(f"part {name}: {error}{others}") from error
+        for line in lines:
+            print(f"inferload: part {name}: {line}", file=sys.stderr)
     folder = unused_folder(arguments.into, study.name, STUDY)
     for file in study.missing_files(engine, arguments.quick, hosts):
         print(f"inferload: {file}: not in the current folder; {data_files.remedy(Path(file))}", file=sys.stderr)

@@ -161,7 +161,8 @@ def _sweep_and_folder(arguments: argparse.Namespace) -> tuple[Sweep, Path]:
     if changes["engine"] != "running":
         changes["hosts"] = {}  # those of the file are of servers that run already
     sweep = definition.with_changes(sweep, changes, str(arguments.file))
-    preconditions.check(sweep)
+    for line in preconditions.check(sweep):
+        print(f"inferload: {line}", file=sys.stderr)
     return sweep, unused_folder(arguments.into, sweep.name)
 
 

@@ -250,6 +250,21 @@ def any_machine(monkeypatch: pytest.MonkeyPatch) -> None:
 RUNNING = ["engine: running", "restart: once"]
 
 
+@pytest.mark.usefixtures("bare_machine")
+def test_variants_for_which_the_machine_is_too_small_are_named(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(machine_checks, "nvidia_smi", lambda _query: [["A100", "81920", "81000", "GPU-1"]])
+    monkeypatch.setenv("VLLM", "/bin/vllm")
+    monkeypatch.setattr(engines.weights, "check", lambda *_arguments: None)
+    for more, code in ((["llama3-awq", "llama3-tp4"], 0), (["llama3-tp4"], 2)):
+        Path("s.yaml").write_text(
+            f"schema: 1\nname: s\nengine: vllm\nbaseline: llama3-baseline\nvariants: {json.dumps(more)}\nscenarios: [smoke]\n"
+        )
+        assert cli.main(["sweep", "s.yaml", "--dry-run"]) == code
+        assert "llama3-tp4: needs 4 x A100 80GB, this machine has 1" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("clock", ["real", "virtual"])
 @pytest.mark.parametrize(
     ("lines", "problem"),
