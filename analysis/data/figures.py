@@ -1,14 +1,14 @@
 """Figures of comparisons: terms as in a gate, of the tables of figures."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from inferload.figures.client_figures import CLIENT_FIGURES
 from inferload.figures.figure import Better, Figure, Head
-from inferload.figures.limits.gate import GateError
+from inferload.figures.limits.gate import Gate, GateError
 from inferload.figures.limits.parsed_gate import parse_gate
-from inferload.figures.rate_figures import GOODPUT, OUTPUT, RATE_FIGURES, TEXTS
-from inferload.figures.turn_figures import TPOT, TTFT, TURN_FIGURES
+from inferload.figures.rate_figures import RATE_FIGURES, TEXTS
+from inferload.figures.turn_figures import TTFT, TURN_FIGURES
 from inferload.results.documents.figures_document import steady
 from inferload.results.documents.summary_document import Results
 from inferload.results.verdict import gates
@@ -66,8 +66,17 @@ TAILS = (
 )
 ALL = (*TABLE, *TAILS)
 OF_TEXTS = Term(TEXTS)  # compared too if requests are of texts
-# A comparison names the best side of each.
-GOALS = (Term(TTFT, "mean"), Term(TPOT, "mean"), Term(OUTPUT), Term(GOODPUT))
+GOOD_SHARE = 0.99  # of the turns of a step that are within the SLO
+HIGHEST_LOAD = Term(
+    Figure(
+        key="highest_load",
+        title="Load within the limits",
+        unit="",
+        text="users, or sessions/s, that a search found; else those of the highest step up to which each holds the upper limits "
+        f"required of turns, or, without a latency among these, has {GOOD_SHARE:.0%} of its turns within the SLO",
+        better="higher",
+    )
+)
 # Figures that depend on the SLO.
 SLO_FIGURES = tuple(figure.key for figure in RATE_FIGURES if figure.needs == "slo")
 DEFAULT_PRIMARY = Term(TTFT, "mean").name
@@ -76,10 +85,21 @@ _BY_KEY: Mapping[str, Figure] = {figure.key: figure for figure in (*TURN_FIGURES
 
 def figure(name: str) -> Term:
     """Return the term of a name; GateError if it is none of a run's turns."""
-    term = parse_gate(f"{name} < 0")
-    if term.selector is not None or term.name not in _BY_KEY:
+    term = of_gate(parse_gate(f"{name} < 0"))
+    if term is None:
         raise GateError(name, 0, f"comparisons use figures of all turns; use {DEFAULT_PRIMARY} or {TABLE[0].name}")
-    return Term(_BY_KEY[term.name], term.statistic)
+    return term
+
+
+def of_gate(gate: Gate) -> Term | None:
+    """Return the term that a gate limits; None if it is none of a run's turns."""
+    return None if gate.selector is not None or gate.name not in _BY_KEY else Term(_BY_KEY[gate.name], gate.statistic)
+
+
+def primary_of(required: Sequence[Gate]) -> Term:
+    """Return the primary figure by default: the first with a requirement that comparisons test, else the mean TTFT."""
+    terms = [term for gate in required if (term := of_gate(gate)) is not None]
+    return next((term for term in terms if term.figure in (*_RATES, *TURN_FIGURES)), figure(DEFAULT_PRIMARY))
 
 
 def value_of(name: str, results: Results) -> float | None:
