@@ -12,14 +12,10 @@ from functools import partial
 from math import inf
 from typing import Any, Literal
 
-from msgspec import structs
-
-from inferload.figures.figure import Better, Figure
 from inferload.figures.limits.gate import Gate
 from inferload.figures.limits.parsed_gate import parse_gate
 from inferload.figures.rate_figures import ATTAINMENT, GOODPUT, OUTPUT, TURNS
 from inferload.figures.rate_figures import BY_KEY as RATES
-from inferload.figures.server_figures import BY_KEY as SERVER_FIGURES
 from inferload.figures.turn_figures import BY_KEY as TURN_FIGURES
 from inferload.figures.turn_figures import E2E, ITL, TPOT, TTFT
 from inferload.results.documents.summary_document import Results
@@ -27,37 +23,24 @@ from inferload.results.prices import per_million
 from inferload.results.statistics.paired_runs import pairs_needed
 from inferload.results.verdict import gates
 
-from ..data.figures import GOOD_SHARE, HIGHEST_LOAD, SLO_FIGURES, Term, is_unsteady
+from ..data.figures import (
+    BALANCE,
+    COST,
+    GOOD_SHARE,
+    GPU_MEMORY,
+    HIGHEST_LOAD,
+    KV_CACHE,
+    SLO_FIGURES,
+    WEIGHTS,
+    Term,
+    is_unsteady,
+)
 from . import requirements
 from .compare import RECOMMENDED_PAIRS, Comparison, FigureRow, compare
 from .requirements import Checked
 from .sides import Run, Side
 
 MIB_PER_MB = 1e6 / 2**20
-
-
-def _term(key: str, title: str, unit: str, better: Better, text: str) -> Term:
-    return Term(Figure(key=key, title=title, unit=unit, text=text, better=better))
-
-
-COST = _term(
-    *("cost_per_million_output_tokens", "Cost of a million output tokens", "", "lower"),
-    "price of the hardware over the time in which the run generates a million output tokens",
-)
-GPU_MEMORY = Term(structs.replace(SERVER_FIGURES["gpu_memory_mib"], better="lower"), "max")
-WEIGHTS = _term(
-    *("weights_gb", "Weights", "GB", "lower"),
-    "on all GPUs, computed from the shape of the model and the variant's arguments",
-)
-KV_CACHE = _term(
-    *("kv_cache_size_tokens", "KV cache", "tokens", "higher"), "tokens that fit into it on all servers, as these report"
-)
-BALANCE = _term(
-    *("largest_ratio_to_best", "Balance", "x the best", "lower"),
-    "largest ratio, over the goals above, of the value to the best value: 1.2 is 20 % more latency, or a rate of 1 / 1.2",
-)
-REMARKED = (WEIGHTS, KV_CACHE, HIGHEST_LOAD, BALANCE)  # whose definition is a remark of the table
-
 Certainty = Literal["best", "only side left", "tie", "no difference found", "not tested", "not measured"]
 _STATISTICS = ("mean", "p50", "p99", "p95")
 _OF_SLO = "p99"  # an SLO is about almost every turn, which a mean hides

@@ -13,10 +13,11 @@ from inferload.results.statistics.not_served import LEVEL as NOT_SERVED_LEVEL
 from inferload.results.statistics.paired_runs import ALPHA, OTHERS_ALONE, POWER
 from inferload.turns.states import DROPPED, FAILED, UNFINISHED
 
+from ..data.figures import OF_GOALS
 from ..pages import wording
 from . import costs, tables
 from .arms import between_arms
-from .best import REMARKED, Decision, best_by_goal
+from .best import Decision, best_by_goal
 from .compare import RECOMMENDED_PAIRS, Comparison, FigureRow, table_rows
 from .not_served import LOAD, TITLE, NotServedTurns, collapse_text, has_collapsed
 from .sides import Side, TableRow
@@ -140,7 +141,7 @@ def best_notes(decisions: Sequence[Decision]) -> list[str]:
         if best.unsteady
     ]
     lines += [f"the answers hold for {each.holds_for}" for each in decisions if each.holds_for and each.results]
-    lines += [f"{term.title}: {term.figure.text}" for term in REMARKED if any(best.figure == term for best in results)]
+    lines += [f"{term.title}: {term.figure.text}" for term in OF_GOALS if any(best.figure == term for best in results)]
     tests = (
         "Answer best: better than each other side, by the tests of this comparison. Closest: a side that is not separated from the "
         f"best value, or the next best one. More pairs: for a test of the measured differences, at a power of {POWER:g}. Rates are "

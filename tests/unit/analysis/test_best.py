@@ -15,12 +15,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from inferload.analysis.comparison import documents, requirements, tables
 from inferload.analysis.comparison import text as output
-from inferload.analysis.comparison.best import BALANCE, COST, BestSide, Decision, best_by_goal
+from inferload.analysis.comparison.best import BestSide, Decision, best_by_goal
 from inferload.analysis.comparison.compare import Comparison, compare
 from inferload.analysis.comparison.page import of_comparisons
 from inferload.analysis.comparison.read_sides import read_side
 from inferload.analysis.comparison.sides import NAMES, Run, Side
-from inferload.analysis.data.figures import ALL, figure, primary_of
+from inferload.analysis.data.figures import ALL, BALANCE, COST, figure, primary_of
 from msgspec import structs
 from run_folders import write_run
 from searches import search_document
