@@ -114,8 +114,8 @@ class BestSide:
 
     @property
     def is_decided(self) -> bool:
-        """True if a test, or the requirements, name the side."""
-        return self.certainty in ("best", "only side left")
+        """True if a test, or the requirements alone, name the side."""
+        return self.certainty == "best" or (self.certainty == "only side left" and not self.missing)
 
     @property
     def more_pairs(self) -> int | None:
@@ -187,7 +187,9 @@ class _Contest:
         self._figures = [row.figure for row in first.rows if all(row.figure in figures for figures in of_others)]
         sides = (self._baseline, *(comparison.candidate for comparison in comparisons))
         self._limits = first.required or requirements.of_runs(sides)
-        self._everyone = tuple(_with_figures(side, _of_run(self._limits)) for side in sides)
+        self._limited = _limited(self._limits, sides)
+        formulas = _of_run(self._limits, self._limited)
+        self._everyone = tuple(_with_figures(side, formulas) for side in sides)
         self._checked = tuple(requirements.check(gate, side) for side in self._everyone for gate in self._limits)
         some_served = not all(side.has_collapsed for side in sides)  # else the load is beyond all of them
         failed = {
@@ -209,37 +211,39 @@ class _Contest:
     def _results(self) -> Iterator[BestSide]:
         best_values: dict[Term, float] = {}
         seen: set[Term] = set()
-        for terms in _goals(self._primary, self._limits, self._sides):
+        for terms in _goals(self._primary, self._limited):
             shown = [term for term in terms if term.name not in SLO_FIGURES or term in self._figures]
-            lacking = {
-                term: [side.label for side in self._sides if not (side.mean(term.name) or 0) > 0] for term in shown
-            }
-            measured = [term for term in shown if len(lacking[term]) < len(self._sides)]
-            if not measured:
-                continue
-            figure = min(measured, key=lambda term: bool(lacking[term]))  # the first that all have, else the first
-            if figure in seen:
+            means = {term: {side.label: side.mean(term.name) for side in self._sides} for term in shown}
+            known = [term for term in shown if any(means[term].values())]
+            figure = min(
+                known, key=lambda term: None in means[term].values(), default=None
+            )  # that all have, else the first
+            if figure is None or figure in seen:
                 continue
             seen.add(figure)
-            if lacking[figure]:
-                missing = f"not known, or not above 0, on {', '.join(lacking[figure])}"
+            # A rate of 0 is behind each other one, and has no ratio to it.
+            at_0 = [label for label, mean in means[figure].items() if mean == 0 and figure.better == "higher"]
+            lacking = [label for label, mean in means[figure].items() if not mean and label not in at_0]
+            if lacking:
+                missing = f"not known, or not above 0, on {', '.join(lacking)}"
                 yield BestSide(self._baseline.label, figure, missing=missing)
                 continue
-            values = [value for side in self._sides if (value := side.mean(figure.name)) is not None]
-            best_values[figure] = (min if figure.better == "lower" else max)(values)
-            yield self._best(figure)
+            if not at_0:
+                best_values[figure] = (min if figure.better == "lower" else max)(filter(None, means[figure].values()))
+            others = [side for side in self._sides if side.label not in at_0]
+            yield self._best(figure, others, f"0 on {', '.join(at_0)}" if at_0 else "")
         if len(best_values) > 1 and len(self._sides) > 1:
             balance = {BALANCE.name: partial(_largest_ratio, best_values)}
-            self._sides = tuple(_with_figures(side, balance) for side in self._sides)
-            yield self._best(BALANCE)
+            yield self._best(BALANCE, [_with_figures(side, balance) for side in self._sides])
 
-    def _best(self, figure: Term) -> BestSide:
-        first, *others = self._sides
+    def _best(self, figure: Term, sides: Sequence[Side], missing: str = "") -> BestSide:
+        first, *others = sides
         changes = [0.0, *(self._comparison(first, side, figure).row(figure).change or 0.0 for side in others)]
-        best = self._sides[changes.index((min if figure.better == "lower" else max)(changes))]
-        rivals = [self._rival(side, best, figure) for side in self._sides if side is not best]
+        best = sides[changes.index((min if figure.better == "lower" else max)(changes))]
+        rivals = [self._rival(side, best, figure) for side in sides if side is not best]
         rivals.sort(key=lambda rival: (rival.behind, abs(rival.row.change or 0.0)))
         with_baseline = self._known.get((self._baseline.label, best.label))
+        untested = (rival.row.untested for rival in rivals if rival.row.answer in ("not known", "not comparable"))
         return BestSide(
             baseline=self._baseline.label,
             figure=figure,
@@ -247,15 +251,8 @@ class _Contest:
             value=rivals[0].row.candidate if rivals else best.mean(figure.name),
             rivals=tuple(rivals),
             worse=() if with_baseline is None else with_baseline.regressions,
-            missing=next(
-                (rival.row.untested for rival in rivals if rival.row.answer in ("not known", "not comparable")), ""
-            ),
-            unsteady=tuple(
-                side.label
-                for side in self._sides
-                if figure.figure in _LATENCIES
-                and any(run.summary is not None and is_unsteady(figure.name, run.summary) for run in side.counted)
-            ),
+            missing=missing or next(untested, ""),
+            unsteady=tuple(side.label for side in sides if figure.figure in _LATENCIES and _is_unsteady(figure, side)),
         )
 
     def _rival(self, other: Side, best: Side, figure: Term) -> Rival:
@@ -272,23 +269,30 @@ class _Contest:
         return self._known[key]
 
 
-def _goals(primary: Term, limits: Sequence[Gate], sides: Sequence[Side]) -> list[tuple[Term, ...]]:
+def _limited(limits: Sequence[Gate], sides: Sequence[Side]) -> dict[str, Gate]:
+    """Return a limit of each latency that has one, by its key: the first given, else one on p99 in place of the SLO."""
+    slo = {
+        measure: parse_gate(f"{_OF_SLO}({measure}) > 0") for side in sides for run in side.runs for measure in run.slo
+    }
+    return slo | {gate.name: gate for gate in reversed(limits) if gate.name in TURN_FIGURES and gate.selector is None}
+
+
+def _goals(primary: Term, limited: Mapping[str, Gate]) -> list[tuple[Term, ...]]:
     """Return the figures of each goal, in the order of preference: of a latency with a limit the statistic of the limit."""
-    statistics = {measure: _OF_SLO for side in sides for run in side.runs for measure in run.slo}
-    statistics |= {gate.name: gate.statistic for gate in reversed(limits) if gate.statistic and gate.selector is None}
     latencies = [
-        tuple(Term(figure, each) for each in dict.fromkeys((statistics.get(figure.key, "mean"), *_STATISTICS)))
+        tuple(Term(figure, each) for each in dict.fromkeys((limited[figure.key].statistic, *_STATISTICS)))
+        if figure.key in limited
+        else tuple(Term(figure, each) for each in _STATISTICS)
         for figure in _LATENCIES
-        if figure in _ALWAYS or figure.key in statistics
+        if figure in _ALWAYS or figure.key in limited
     ]
     return [(primary,), *latencies, *_GOALS]
 
 
-def _of_run(limits: Sequence[Gate]) -> Mapping[str, Callable[[Run], float | None]]:
-    """Return the formulas of the figures of goals that a run does not have at hand, by name."""
-    of_turns = [gate for gate in limits if gate.name in TURN_FIGURES and gate.selector is None]
+def _of_run(limits: Sequence[Gate], limited: Mapping[str, Gate]) -> Mapping[str, Callable[[Run], float | None]]:
+    """Return the formulas of the figures of goals that a run may not have at hand, by name."""
     return {
-        **{requirements.name_of(gate): partial(requirements.value, gate) for gate in of_turns},
+        **{requirements.name_of(gate): partial(requirements.value, gate) for gate in limited.values()},
         COST.name: lambda run: per_million(run.prices, run.value(OUTPUT.key)),
         GPU_MEMORY.name: _gpu_memory_mib,
         WEIGHTS.name: lambda run: _deployed(run).get(WEIGHTS.name),
@@ -302,6 +306,10 @@ def _with_figures(side: Side, formulas: Mapping[str, Callable[[Run], float | Non
     return side.with_runs(
         lambda run: replace(run, figures={**run.figures, **{name: value(run) for name, value in formulas.items()}})
     )
+
+
+def _is_unsteady(figure: Term, side: Side) -> bool:
+    return any(run.summary is not None and is_unsteady(figure.name, run.summary) for run in side.counted)
 
 
 def _deployed(run: Run) -> Mapping[str, Any]:
