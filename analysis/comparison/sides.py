@@ -9,7 +9,7 @@ from typing import Any
 
 from inferload.base.errors import UsageError
 from inferload.base.numbers import plural
-from inferload.results.documents.summary_document import Results, Summary
+from inferload.results.documents.summary_document import Results
 from inferload.results.prices import UNPRICED, Prices
 from inferload.results.statistics.not_served import NotServed, of_counts, total
 
@@ -67,7 +67,7 @@ class Run:
     loads: tuple[LoadFigures, ...] = ()  # the run, or each step of its load
     arm: str = "cold"  # of the prefix cache: cold, warm, or warming (not counted)
     collapsed: str = ""  # how the server did not serve the load (`served`); empty if it did
-    summary: Summary | None = None  # None: of another client, or of one class of turns
+    summary: Results | None = None  # or the figures of one class of turns; None: of another client
     counts_hold: bool = True  # False: the measurement is invalid for a reason that is not the server's own
 
     @property
@@ -222,5 +222,5 @@ def _of_class(run: Run, name: str, names: tuple[str, ...]) -> Run:
         prices=UNPRICED,
         **served.fields_of(run.summary, results),
         loads=(),
-        summary=None,  # it is of all classes
+        summary=results,
     )

@@ -19,7 +19,7 @@ from inferload.analysis.comparison.best import BestSide, Decision, best_by_goal
 from inferload.analysis.comparison.compare import Comparison, compare
 from inferload.analysis.comparison.page import of_comparisons
 from inferload.analysis.comparison.read_sides import read_side
-from inferload.analysis.comparison.sides import NAMES, Run, Side
+from inferload.analysis.comparison.sides import NAMES, Run, Side, of_class
 from inferload.analysis.data.figures import ALL, BALANCE, COST, figure, primary_of
 from msgspec import structs
 from run_folders import write_run
@@ -279,6 +279,12 @@ def test_a_latency_with_a_limit_is_judged_by_its_statistic(
     assert [best.figure.name for best in decision.results if best.figure.unit == "ms"] == names
     unsteady = "TPOT, p99: fewer than 10 samples beyond it on a, b"
     assert (unsteady in output.text(comparisons)) == ("p99(tpot_ms)" in names)
+
+
+def test_a_class_of_turns_has_the_goals_of_its_slo() -> None:
+    of_chat = {"chat": {"latency": {"tpot_ms": {"count": 500, "p99": 60.0}}}}
+    sides = [with_summary(side(label, 100, 10, 500, slo={"tpot_ms": 50.0}), by_class=of_chat) for label in "ab"]
+    assert results([of_class(one, "chat") for one in sides])["p99(tpot_ms)"].value == 60
 
 
 @settings(deadline=None)
