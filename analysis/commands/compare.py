@@ -22,9 +22,9 @@ EXIT_REGRESSED = 4
 _PRINT = Path("-")
 
 _DESCRIPTION = """Compare configurations by pairs of runs under the same schedule (the same scenario and seed). Each of BASE and
-CAND is a run directory, a folder of run directories (repeats), or a result file of vllm bench serve, SGLang bench_serving,
-AIPerf, GuideLLM, genai-bench, inference-perf, EvalScope or llm-d-benchmark; NAME=PATH gives it a name, and FILE:N is the result
-N of a file with several."""
+CAND is a run directory, a folder of run directories (repeats) or of a search, or a result file of vllm bench serve, SGLang
+bench_serving, AIPerf, GuideLLM, genai-bench, inference-perf, EvalScope or llm-d-benchmark; NAME=PATH gives it a name, and FILE:N
+is the result N of a file with several."""
 
 _EPILOG = """A verdict requires at least 3 pairs of runs with equal seeds; 6 or more are recommended. With fewer the difference is
 printed without a verdict. If the runs of a side share a server start, the verdict holds for these starts, and the output names
@@ -52,6 +52,20 @@ def register(subparsers: Any) -> None:
         default=[],
         metavar="KEY",
         help="key of the scenario that may differ, or locustfile; repeatable",
+    )
+    add(
+        "--require",
+        action="append",
+        default=[],
+        metavar="GATE",
+        help="a side beyond this limit is ruled out as the best, as 'p99(ttft_ms) < 300'; the first limit on a figure of turns "
+        "sets the default of --primary; repeatable (default: the gates that all runs have)",
+    )
+    add(
+        "--concurrency",
+        type=int,
+        metavar="N",
+        help="limit on concurrent requests of results that do not state it, for the check by Little's law",
     )
     _add_outputs(add)
     prices.add_options(parser)
@@ -131,16 +145,19 @@ def _refused(comparison: "Comparison") -> str:
 
 def _compared(arguments: argparse.Namespace) -> "list[Comparison]":
     """Read the sides and compare each candidate with the baseline."""
-    from ..comparison import baselines, max_change, tables
+    from ..comparison import baselines, max_change, requirements, tables
     from ..comparison.arms import by_arm
     from ..comparison.comparable import different_clocks, distinct
     from ..comparison.compare import compare, compare_with_occasions
     from ..comparison.read_sides import expanded, named_side
-    from ..comparison.sides import NAMES, of_class, priced
-    from ..data.figures import ALL, DEFAULT_PRIMARY, figure
+    from ..comparison.sides import NAMES, of_class, priced, with_concurrency
+    from ..data.figures import ALL, figure, primary_of
 
+    required = requirements.parse(arguments.require)
+    if arguments.concurrency is not None and arguments.concurrency < 1:
+        raise UsageError(f"--concurrency {arguments.concurrency}: must be 1 or more")
     try:
-        primary = figure(arguments.primary or DEFAULT_PRIMARY)
+        primary = figure(arguments.primary) if arguments.primary else primary_of(required)
     except GateError as error:
         raise UsageError(f"--primary {arguments.primary}: {error}") from error
     limits = [max_change.parse(text) for text in arguments.max_change]
@@ -151,9 +168,13 @@ def _compared(arguments: argparse.Namespace) -> "list[Comparison]":
     if len(paths) < 2:
         raise UsageError(f"compare: {paths[0]}: no candidate; name one")
     has_occasions = baselines.is_baseline(Path(paths[0]))
+    if has_occasions and required:
+        raise UsageError(
+            "--require: with a baseline file no side is named the best; use --max-change, or name run directories"
+        )
     sides = [baselines.read(Path(paths[0])) if has_occasions else named_side(paths[0], names)]
     sides += [named_side(path, names) for path in paths[1:]]
-    sides = [priced(side, overrides) for side in distinct(sides)]
+    sides = [with_concurrency(priced(side, overrides), arguments.concurrency) for side in distinct(sides)]
     if arguments.class_name is not None:
         _check_class(has_occasions, overrides)
         sides = [of_class(side, arguments.class_name, names) for side in sides]
@@ -166,7 +187,8 @@ def _compared(arguments: argparse.Namespace) -> "list[Comparison]":
                 occasion = baselines.candidate(side, baseline)
                 comparisons.append(compare_with_occasions(baseline, occasion, primary, ALL, arguments.allow))
             else:
-                comparisons.append(compare(baseline, side, primary, ALL, arguments.allow))
+                compared = compare(baseline, side, primary, ALL, arguments.allow)
+                comparisons.append(replace(compared, required=required))
     return [_limited(comparison, limits) for comparison in comparisons]
 
 

@@ -7,13 +7,15 @@ import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from inferload.base.numbers import plural, short
+from inferload.base.numbers import listed, number, plural, short
 from inferload.figures.metric_names import PROCESS_START
 from inferload.scenario.schema.endpoints import OF_TEXTS, names_of
 from inferload.scenario.schema.tasks import REACTING
 
 from ..data.figures import SLO_FIGURES
 from ..interop.clients import OUR_EXPORT
+from ..interop.published import ONE_FIGURE
+from .plausible import in_flight
 from .read_sides import PROGRAM, UNREADABLE, reacts
 from .sides import Run, Side
 
@@ -77,7 +79,7 @@ def differences(baseline: Side, candidate: Side, allowed: Collection[str] = ()) 
         if first.settings.get(key) != second.settings.get(key):
             line = f"{key}: {value_text(first.settings.get(key))} against {value_text(second.settings.get(key))}"
             (compared if key in allowed else refusals).append(line)
-    warnings += _lengths(baseline, candidate)
+    warnings += _lengths(baseline, candidate) + _in_flight(baseline, candidate)
     for key, (before, after) in _of_servers(first, second).items():
         remark = "; answers of different models, whose quality is not compared" if key == "model" else ""
         compared.append(f"{key}: {before} against {after}{remark}")
@@ -239,6 +241,18 @@ def _lengths(baseline: Side, candidate: Side) -> list[str]:
                 + (_forced(baseline, candidate) if name == "output_tokens" else "")
             )
     return lines
+
+
+def _in_flight(baseline: Side, candidate: Side) -> list[str]:
+    """Return the turns in flight of published figures without a limit on concurrency, which a reader can check them by."""
+    counts = [
+        f"{number(count)} ({side.label})"
+        for side in (baseline, candidate)
+        for run in side.runs
+        if run.concurrency is None and ONE_FIGURE in run.notes and (count := in_flight(run.figures)) is not None
+    ]
+    stated = "not checked, as no limit on concurrency is stated (--concurrency N)"
+    return [f"Little's law: turns/s x E2E are {listed(counts)} turns in flight; {stated}"] if counts else []
 
 
 def _forced(baseline: Side, candidate: Side) -> str:

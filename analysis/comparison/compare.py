@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from inferload.base.numbers import plural
+from inferload.figures.limits.gate import Gate
 from inferload.figures.turn_figures import E2E
 from inferload.results.statistics import baseline_stats as occasions
 from inferload.results.statistics import paired_runs
@@ -13,7 +14,7 @@ from ..data.figures import DEFAULT_PRIMARY, OF_TEXTS, SLO_FIGURES, Term
 from . import max_change, not_served, plausible
 from .comparable import Condition, Differences, differences, shared_starts
 from .not_served import NotServedTurns
-from .sides import Run, Side, TableRow
+from .sides import NOT_JUDGED, Run, Side, TableRow
 
 FEWEST_PAIRS = 3  # of a t-test
 RECOMMENDED_PAIRS = paired_runs.FEWEST_FLIPS
@@ -76,6 +77,7 @@ class Comparison:
     not_served: NotServedTurns = not_served.UNKNOWN
     limits: tuple[max_change.CheckedLimit, ...] = ()  # of --max-change
     allowed: tuple[str, ...] = ()  # keys of the scenario that may differ
+    required: tuple[Gate, ...] = ()  # requirements on the best sides; none: the gates that all runs have
 
     @property
     def paired(self) -> tuple[Side, Side]:
@@ -313,7 +315,7 @@ def _implausible(baseline: Side, candidate: Side) -> tuple[str, ...]:
     lines = []
     for side in (baseline, candidate):
         for run in side.runs:
-            if run.level == "not judged":
+            if run.level == NOT_JUDGED:
                 name = side.label if run.label == side.label else f"{side.label}, {run.label}"
                 faults = plausible.faults(run.figures, run.concurrency, run.input_tokens, run.output_tokens)
                 lines += [f"{name}: {fault}" for fault in faults]

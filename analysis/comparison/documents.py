@@ -9,18 +9,35 @@ from . import costs, tables
 from .arms import between_arms
 from .best import BestSide, best_by_goal
 from .compare import Comparison, FigureRow, table_rows
+from .requirements import Checked
 from .text import change_text, collapses, headline, not_served_text, title
 
 
 def document(comparisons: Sequence[Comparison]) -> dict[str, Any]:
     """Return the comparisons as JSON values, unrounded. `arms`: warm against cold runs of each side that has both."""
+    decisions = best_by_goal(comparisons)
     return {
         "format": 1,
         "baseline": comparisons[0].baseline.label,
         "cost": costs.document([side for side, _ in table_rows(comparisons)]),
         "candidates": [_comparison_document(comparison) for comparison in comparisons],
         "arms": [_comparison_document(comparison) for comparison in between_arms(comparisons)],
-        "best": [_best_document(best) for best in best_by_goal(comparisons)],
+        "best": [_best_document(best) for decision in decisions for best in decision.results],
+        "requirements": [_checked_document(each) for decision in decisions for each in decision.checked],
+        "ruled_out": {label: reasons for decision in decisions for label, reasons in decision.ruled_out.items()},
+        "winners": [
+            {"side": each.label, "goals": each.goals, "command": each.command or None}
+            for decision in decisions
+            for each in decision.winners
+        ],
+    }
+
+
+def _checked_document(checked: Checked) -> dict[str, Any]:
+    return {
+        "side": checked.label,
+        "requirement": checked.gate.text,
+        **{name: getattr(checked, name) for name in ("value", "low", "high", "holds", "is_uncertain")},
     }
 
 
@@ -31,7 +48,7 @@ def _best_document(best: BestSide) -> dict[str, Any]:
         "baseline": best.baseline,
         "figure": best.figure.name,
         "better": best.figure.better,
-        "best": best.label if best.certainty == "best" else None,
+        "best": best.label if best.is_decided else None,
         "best_value_of": best.label,
         "value": best.value,
         "answer": best.certainty,
@@ -41,6 +58,7 @@ def _best_document(best: BestSide) -> dict[str, Any]:
         "more_pairs": best.more_pairs,
         "worse": list(best.worse),
         "missing": best.missing or None,
+        "unsteady": list(best.unsteady),
     }
 
 

@@ -80,7 +80,13 @@ def of_comparisons(comparisons: Sequence[Comparison]) -> str:
 
 
 def summary_line(comparisons: Sequence[Comparison]) -> str:
-    """Return the headline of a single comparison, else the verdict on each candidate."""
+    """Return the headline of a single comparison, else the verdict on each candidate; before it that no side is left."""
+    if left := text.none_left(comparisons):
+        return "; ".join([*left, _verdicts(comparisons)])
+    return _verdicts(comparisons)
+
+
+def _verdicts(comparisons: Sequence[Comparison]) -> str:
     if len(comparisons) == 1:
         return text.headline(comparisons[0])
     bases = {comparison.baseline.label for comparison in comparisons}

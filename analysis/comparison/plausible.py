@@ -19,7 +19,7 @@ def faults(
 
     Little's law: requests in flight = requests/s x mean time in the system. A limit on concurrency bounds the requests in flight.
     """
-    rate, e2e_ms = figures.get(TURNS.key), figures.get(f"mean({E2E.key})") or figures.get(f"p50({E2E.key})")
+    rate, e2e_ms = figures.get(TURNS.key), _e2e_ms(figures)
     both = None if input_tokens is None or not output_tokens else input_tokens + output_tokens
     texts = [
         _little(rate, e2e_ms, concurrency),
@@ -29,6 +29,16 @@ def faults(
         _first_before_last(figures.get(f"mean({TTFT.key})"), e2e_ms),
     ]
     return [text for text in texts if text is not None]
+
+
+def in_flight(figures: Mapping[str, float | None]) -> float | None:
+    """Return the turns in flight by Little's law; None if their rate or time is not known."""
+    rate, e2e_ms = figures.get(TURNS.key), _e2e_ms(figures)
+    return rate * e2e_ms / 1000 if rate and e2e_ms else None
+
+
+def _e2e_ms(figures: Mapping[str, float | None]) -> float | None:
+    return figures.get(f"mean({E2E.key})") or figures.get(f"p50({E2E.key})")
 
 
 def _little(rate: float | None, e2e_ms: float | None, concurrency: float | None) -> str | None:

@@ -11,14 +11,16 @@ from inferload.figures.metric_names import PROCESS_START
 from inferload.figures.turn_figures import TPOT
 from inferload.results.documents import typed_documents
 from inferload.results.documents.manifest_document import Manifest
+from inferload.results.documents.search_document import SearchDocument
 from inferload.results.documents.summary_document import Results, Summary
 from inferload.results.open_run import OpenRun
+from inferload.results.prices import Prices
 from inferload.results.summary_notes import notes_on_tokens
 from inferload.scenario.overrides import ADDED_LATER
 from inferload.scenario.schema import tasks
 
 from ..charts.load import FIGURES
-from ..data.figures import steady_value_of, value_of
+from ..data.figures import HIGHEST_LOAD, steady_value_of, value_of
 from ..data.manifest import arrivals_of, recorded_prices, scenario_of, slo_of
 from ..interop import imported
 from ..interop.result import Imported
@@ -32,7 +34,10 @@ _NO_SETTINGS = ("name", "seed", "gates", "slo", "server")  # keys that may diffe
 
 
 def read_side(path: Path, label: str | None = None, names: tuple[str, ...] = NAMES) -> Side:
-    """Read a run directory, a folder of run directories, or a result file of another client; UsageError if none of these."""
+    """Read a run directory, a folder of run directories, that of a search, or a result file of another client.
+
+    UsageError if it is none of these.
+    """
     cut_off: list[str] = []
     unknown: Sequence[str] = ()
     file, number = numbered(path)
@@ -42,6 +47,8 @@ def read_side(path: Path, label: str | None = None, names: tuple[str, ...] = NAM
         runs = [read_run(OpenRun(path), names)]
         if runs[0].arm == WARMING:
             raise UsageError(f"{path}: warmed the cache for the run after it, and is not counted; name that run")
+    elif (path / rundir.SEARCH).is_file():
+        runs = [_searched(path)]
     else:
         folders = [folder for folder in sorted(path.glob("[!.]*")) if (folder / rundir.MANIFEST).is_file()]
         cut_off = [folder.name for folder in folders if not (folder / rundir.SUMMARY).is_file()]
@@ -109,6 +116,26 @@ def read_run(opened: OpenRun, names: tuple[str, ...] = NAMES) -> Run:
         arm=summary.cache.arm or ARMS[0],
         summary=summary,
         **served.fields_of(summary, summary),
+    )
+
+
+def _searched(path: Path) -> Run:
+    """Return a search as a run whose only figure is the highest load that holds its SLO; UsageError for a plain sweep of loads."""
+    document = typed_documents.read(path / rundir.SEARCH, SearchDocument)
+    if document.answer is None:
+        raise UsageError(f"{path}: a sweep of loads, without an answer; name a run directory below {path}/points")
+    made = [OpenRun(path / name) for point in document.points for name in point.runs]
+    manifests = [run.manifest for run in made if run.has(rundir.MANIFEST)]
+    return Run(
+        path=path,
+        label=path_label(path),
+        figures={HIGHEST_LOAD.name: document.answer.holds},
+        level="valid",
+        settings={"slo": document.slo, "unit": document.unit, "scenario": document.scenario.digest},
+        server=_server(manifests[0]) if manifests else {},
+        started_at=document.made_at,
+        notes=(f"{path_label(path)}: {document.answer.text}",),
+        scenario=document.scenario.name,
     )
 
 
@@ -221,6 +248,7 @@ def _imported_runs(path: Path, results: Sequence[Imported], number: int | None =
             output_tokens=result.output_tokens,
             input_tokens=result.input_tokens,
             concurrency=result.concurrency,
+            prices=Prices(gpus=result.gpus),
             started_at=result.started_at,
             notes=result.notes,
             ok_and_sent=result.ok_and_sent,

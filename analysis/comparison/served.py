@@ -4,7 +4,7 @@ from typing import Any
 
 from inferload.base.numbers import percent
 from inferload.results.documents.figures_document import Figures
-from inferload.results.documents.summary_document import Summary
+from inferload.results.documents.summary_document import Results
 from inferload.results.statistics.not_served import NotServed, of_counts
 from inferload.results.verdict.outcome import ABORTED
 from inferload.results.verdict.validity import invalid_by
@@ -14,7 +14,7 @@ _MOST = 0.1  # share of the planned turns; with more, the load was not served
 _OVERLOADED, _STOPPED = "overloaded", "stopped by "
 
 
-def fields_of(summary: Summary, part: Figures) -> dict[str, Any]:
+def fields_of(summary: Results, part: Figures) -> dict[str, Any]:
     """Return the fields of a run on its served turns. `part`: the figures of the measure phase, or of a class of turns."""
     turns, sessions = part.turns, part.sessions
     # Sessions that the client could not start in time are no fault of the server: the verdict judges them.
@@ -29,7 +29,7 @@ def fields_of(summary: Summary, part: Figures) -> dict[str, Any]:
     }
 
 
-def _collapsed(summary: Summary, turns: NotServed) -> str:
+def _collapsed(summary: Results, turns: NotServed) -> str:
     """Return how a server did not serve the load of the measure phase: its latencies are those of another load."""
     if any(reason.code == "overload" for reason in summary.verdict.deciding):
         return _OVERLOADED

@@ -1,7 +1,7 @@
 """Sides of a comparison: runs of a configuration, and their means."""
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import exp, fsum, log
 from pathlib import Path
@@ -9,7 +9,7 @@ from typing import Any
 
 from inferload.base.errors import UsageError
 from inferload.base.numbers import plural
-from inferload.results.documents.summary_document import Results, Summary
+from inferload.results.documents.summary_document import Results
 from inferload.results.prices import UNPRICED, Prices
 from inferload.results.statistics.not_served import NotServed, of_counts, total
 
@@ -20,6 +20,7 @@ from . import served
 NAMES = tuple(figure.name for figure in (*ALL, OF_TEXTS))
 ARMS = ("cold", "warm")  # counted arms of a prefix cache, in the order of their runs
 WARMING = "warming"
+NOT_JUDGED = "not judged"  # level of a run of another client
 _ONLY = "workload.only"
 
 
@@ -44,7 +45,7 @@ class Run:
     figures: Mapping[str, float | None]
     seed: int | None = None
     start: str | None = None
-    level: str = "not judged"  # valid | suspect | invalid | not judged (other clients)
+    level: str = NOT_JUDGED  # or valid, suspect, invalid
     reasons: tuple[str, ...] = ()
     settings: Mapping[str, Any] = field(default_factory=dict)
     server: Mapping[str, Any] = field(default_factory=dict)
@@ -66,7 +67,7 @@ class Run:
     loads: tuple[LoadFigures, ...] = ()  # the run, or each step of its load
     arm: str = "cold"  # of the prefix cache: cold, warm, or warming (not counted)
     collapsed: str = ""  # how the server did not serve the load (`served`); empty if it did
-    summary: Summary | None = None  # None: of another client
+    summary: Results | None = None  # or the figures of one class of turns; None: of another client
     counts_hold: bool = True  # False: the measurement is invalid for a reason that is not the server's own
 
     @property
@@ -153,6 +154,10 @@ class Side:
             return None
         return sum(ok for ok, _ in known), sum(sent for _, sent in known)
 
+    def with_runs(self, change: Callable[[Run], Run]) -> "Side":
+        """Return the side with each run changed."""
+        return replace(self, runs=tuple(map(change, self.runs)))
+
     def mean(self, name: str) -> float | None:
         """Return the mean over the counted runs (`mean_over_runs`); None if a run has no value."""
         return mean_over_runs([run.value(name) for run in self.counted])
@@ -181,17 +186,21 @@ def mean_over_runs(values: Sequence[float | None]) -> float | None:
 
 def priced(side: Side, overrides: Prices) -> Side:
     """Return the side with prices that override those of its runs."""
-    return replace(
-        side,
-        runs=tuple(
-            replace(run, prices=with_gpus(overrides.over(run.prices), run.server.get("variant"))) for run in side.runs
-        ),
+    return side.with_runs(
+        lambda run: replace(run, prices=with_gpus(overrides.over(run.prices), run.server.get("variant")))
+    )
+
+
+def with_concurrency(side: Side, limit: float | None) -> Side:
+    """Return the side with a limit on concurrent requests of its results of other clients that state none."""
+    return side.with_runs(
+        lambda run: replace(run, concurrency=run.concurrency or limit) if run.level == NOT_JUDGED else run
     )
 
 
 def of_class(side: Side, name: str, names: tuple[str, ...] = NAMES) -> Side:
     """Return the side with the figures of one class of turns; UsageError if one of its runs has no such class."""
-    return replace(side, runs=tuple(_of_class(run, name, names) for run in side.runs))
+    return side.with_runs(lambda run: _of_class(run, name, names))
 
 
 def _of_class(run: Run, name: str, names: tuple[str, ...]) -> Run:
@@ -213,4 +222,5 @@ def _of_class(run: Run, name: str, names: tuple[str, ...]) -> Run:
         prices=UNPRICED,
         **served.fields_of(run.summary, results),
         loads=(),
+        summary=results,
     )

@@ -8,9 +8,11 @@ from inferload.deploy.variants.variant import label
 from inferload.base.errors import UsageError
 from inferload.base.escaping import own_command
 from inferload.campaign.sweep.definition import PLAN
+from inferload.figures.limits.gate import Gate
 from inferload.scenario.files import catalog
 
-from ..data.figures import DEFAULT_PRIMARY
+from ..data.figures import Term, figure, primary_of
+from . import requirements
 from .arms import named_by_arm
 from .read_sides import read_side
 from .sides import NAMES, Side
@@ -21,8 +23,14 @@ def is_sweep(folder: Path) -> bool:
     return (folder / PLAN).is_file()
 
 
-def primary(folder: Path) -> str:
-    return str(_plan(folder).get("primary") or DEFAULT_PRIMARY)
+def primary(folder: Path) -> Term:
+    named = _plan(folder).get("primary")
+    return figure(str(named)) if named else primary_of(required(folder))
+
+
+def required(folder: Path) -> tuple[Gate, ...]:
+    """Return the requirements on the best sides; none: the gates that all runs have."""
+    return requirements.parse(map(str, _plan(folder).get("require") or ()))
 
 
 def read(folder: Path, names: tuple[str, ...] = NAMES) -> dict[str, list[Side]]:

@@ -10,7 +10,7 @@ from inferload.figures.turn_figures import E2E, TPOT, TTFT
 
 from ..data.figures import OF_TEXTS, TABLE, Term
 from . import costs
-from .best import BestSide
+from .best import BestSide, Decision
 from .compare import Comparison, FigureRow
 from .sides import Side, TableRow
 
@@ -116,8 +116,14 @@ def p_text(p: float) -> str:
     return f"{p:.3f}" if p >= 0.001 else "< 0.001"
 
 
-def best(results: Sequence[BestSide]) -> Table:
-    """Return a row for each goal: the side with the best value, its change from the closest other side, and the answer."""
+def best(decisions: Sequence[Decision]) -> Table | None:
+    """Return a row for each goal: the side with the best value, its change from the closest other side, and the answer.
+
+    None without a row.
+    """
+    results = [best for decision in decisions for best in decision.results]
+    if not results:
+        return None
     several = len({best.baseline for best in results}) > 1
     columns = ("goal", "best", "best value", "closest", "change", "difference", "95 % CI", "p", "answer", "more pairs")
     return Table("best", "Best by goal", columns, [_best_row(best, several) for best in results])
@@ -129,7 +135,7 @@ def _best_row(best: BestSide, several: bool) -> Sequence[Cell]:
     return (
         Head(f"{goal}, against {best.baseline}" if several else goal, term.figure.key),
         best.label or "",
-        "" if row is None else f"{number(best.value)} {term.unit}".rstrip(),
+        "" if best.label is None else f"{number(best.value)} {term.unit}".rstrip(),
         best.rivals[0].label if best.rivals else "",
         _change(row),
         _difference(row),

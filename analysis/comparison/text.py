@@ -3,18 +3,21 @@
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from inferload.base.escaping import escaped
 from inferload.base.escaping import markdown as plain
 from inferload.base.numbers import NOT_KNOWN, plural
 from inferload.figures import table
+from inferload.results.documents.figures_document import BEYOND
 from inferload.results.statistics.not_served import LEAST_MORE, NotServed
 from inferload.results.statistics.not_served import LEVEL as NOT_SERVED_LEVEL
 from inferload.results.statistics.paired_runs import ALPHA, OTHERS_ALONE, POWER
 from inferload.turns.states import DROPPED, FAILED, UNFINISHED
 
+from ..data.figures import OF_GOALS
 from ..pages import wording
 from . import costs, tables
 from .arms import between_arms
-from .best import BestSide, best_by_goal
+from .best import Decision, best_by_goal
 from .compare import RECOMMENDED_PAIRS, Comparison, FigureRow, table_rows
 from .not_served import LOAD, TITLE, NotServedTurns, collapse_text, has_collapsed
 from .sides import Side, TableRow
@@ -110,17 +113,53 @@ def _p_is(p: float | None) -> str:
     return f"p {text}" if text.startswith("<") else f"p = {text}"
 
 
-def best_notes(results: Sequence[BestSide]) -> list[str]:
-    """Return the remarks on `best_table`: trade-offs of the best sides, missing values, and the tests."""
-    worse = {best.label: best for best in results if best.certainty == "best" and best.worse}
-    lines = [f"{label}: worse than {best.baseline}: {'; '.join(best.worse)}" for label, best in worse.items()]
-    lines += [f"{best.figure.title}: {best.missing}" for best in results if best.missing]
+def none_left(comparisons: Sequence[Comparison]) -> list[str]:
+    """Return a headline for each baseline of which no side holds the requirements."""
     return [
-        *lines,
-        "Answer best: better than each other side, by the tests below. Closest: a side that is not separated from the best value, "
-        f"or the next best one. More pairs: for a test of the measured differences, at a power of {POWER:g}. Rates are those of "
-        "this load, not the capacity of the servers.",
+        f"NO SIDE IS LEFT: {'; '.join(_ruled_out(decision))}"
+        for decision in best_by_goal(comparisons)
+        if decision.is_none_left
     ]
+
+
+def _ruled_out(decision: Decision) -> list[str]:
+    return [f"{label} is ruled out by {', '.join(reasons)}" for label, reasons in decision.ruled_out.items()]
+
+
+def best_notes(decisions: Sequence[Decision]) -> list[str]:
+    """Return the remarks on `best_table`: sides that are ruled out, trade-offs of the best sides, missing values, and the tests."""
+    results = [best for decision in decisions for best in decision.results]
+    worse = {best.label: best for best in results if best.is_decided and best.worse}
+    lines = [line for decision in decisions if not decision.is_none_left for line in _ruled_out(decision)]
+    checked = [each for decision in decisions for each in decision.checked if each.holds and each.is_uncertain]
+    lines += [f"{each.label} takes part: {each.text}" for each in checked]
+    lines += [f"{label}: worse than {best.baseline}: {'; '.join(best.worse)}" for label, best in worse.items()]
+    lines += [f"{best.figure.title}: {best.missing}" for best in results if best.missing]
+    lines += [
+        f"{best.figure.title}: fewer than {BEYOND} samples beyond it on {', '.join(best.unsteady)}"
+        for best in results
+        if best.unsteady
+    ]
+    lines += [f"the answers hold for {each.holds_for}" for each in decisions if each.holds_for and each.results]
+    lines += [f"{term.title}: {term.figure.text}" for term in OF_GOALS if any(best.figure == term for best in results)]
+    tests = (
+        "Answer best: better than each other side, by the tests of this comparison. Closest: a side that is not separated from the "
+        f"best value, or the next best one. More pairs: for a test of the measured differences, at a power of {POWER:g}. Rates are "
+        "those of this load, not the capacity of the servers."
+    )
+    return [*lines, *([tests] if results else [])]
+
+
+def winners(decisions: Sequence[Decision]) -> list[tuple[str, str]]:
+    """Return a sentence for each side that is the best in a goal, and its command line, empty if not known; else why none is."""
+    found = [each for decision in decisions for each in decision.winners]
+    if found:
+        return [(f"Best in {'; '.join(each.goals)}: {each.label}", each.command) for each in found]
+    answers: dict[str, list[str]] = {}
+    for best in (best for decision in decisions for best in decision.results):
+        answers.setdefault(best.certainty, []).append(best.figure.title)
+    reasons = [f"{answer.capitalize()}: {'; '.join(titles)}." for answer, titles in answers.items()]
+    return [(" ".join(["No side is named the best.", *reasons]), "")] if answers else []
 
 
 class Compared(NamedTuple):
@@ -136,10 +175,12 @@ class Contents(NamedTuple):
     """What is stated of the configurations of one load, in each form: text, Markdown, page."""
 
     simulated: list[str]
+    none_left: list[str]
     tables: list[table.Table]
     cost: str
     best: list[table.Table]
     best_notes: list[str]
+    winners: list[tuple[str, str]]
     compared: list[Compared]
     family: str
 
@@ -151,10 +192,12 @@ def contents(rows: Sequence[TableRow], comparisons: Sequence[Comparison], arms: 
     both = [*comparisons, *arms]
     return Contents(
         simulated(sides),
+        none_left(comparisons),
         tables.of_sides(rows),
         costs.note(sides),
-        [tables.best(best)] if best else [],
-        best_notes(best) if best else [],
+        [] if (shown := tables.best(best)) is None else [shown],
+        best_notes(best),
+        winners(best),
         [Compared(title(each), headline(each), remarks(each), tables.effects(each)) for each in both],
         family(comparisons or arms) if both else "",
     )
@@ -170,20 +213,27 @@ def _contents(comparisons: Sequence[Comparison]) -> Contents:
 
 def text(comparisons: Sequence[Comparison]) -> str:
     all_of = _contents(comparisons)
-    parts = [*all_of.simulated, *map(table.text, all_of.tables), all_of.cost]
-    parts += [*map(table.text, all_of.best), *filter(None, ["\n".join(all_of.best_notes)])]
+    parts = [*all_of.none_left, *all_of.simulated, *map(table.text, all_of.tables), all_of.cost]
     parts += ["\n".join([each.headline, *each.remarks, "", table.text(each.effects)]) for each in all_of.compared]
-    return "\n\n".join([*parts, all_of.family]) + "\n"
+    parts += [all_of.family, *map(table.text, all_of.best), "\n".join(all_of.best_notes)]
+    lines = [line for said, command in all_of.winners for line in (said, _indented(command, 2)) if line]
+    return "\n\n".join(filter(None, [*parts, "\n".join(lines)])) + "\n"
 
 
 def markdown(comparisons: Sequence[Comparison]) -> str:
     all_of = _contents(comparisons)
-    parts = [f"**{plain(each.headline)}**" for each in all_of.compared]
+    parts = [f"**{plain(line)}**" for line in (*all_of.none_left, *(each.headline for each in all_of.compared))]
     parts += [*map(plain, all_of.simulated), *(table.markdown(shown, 3) for shown in all_of.tables), plain(all_of.cost)]
     parts += [*(table.markdown(shown, 3) for shown in all_of.best), _bullets(all_of.best_notes)]
+    parts += [part for said, command in all_of.winners for part in (plain(said), _indented(command, 4))]
     for each in all_of.compared:
         parts += [f"### {plain(each.title)}", _bullets(each.remarks), table.markdown(each.effects, 3)]
     return "\n\n".join(filter(None, [*parts, plain(all_of.family)])) + "\n"
+
+
+def _indented(command: str, by: int) -> str:
+    """Return a command line for copying, which is not wrapped; empty without one."""
+    return f"{' ' * by}{escaped(command)}" if command else ""
 
 
 def _bullets(lines: Sequence[str]) -> str:

@@ -1,13 +1,17 @@
 """Figures of comparisons: terms as in a gate, of the tables of figures."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+
+from msgspec import structs
 
 from inferload.figures.client_figures import CLIENT_FIGURES
 from inferload.figures.figure import Better, Figure, Head
+from inferload.figures.limits.gate import Gate
 from inferload.figures.limits.parsed_gate import parse_compared, parse_gate
-from inferload.figures.rate_figures import GOODPUT, OUTPUT, RATE_FIGURES, TEXTS
-from inferload.figures.turn_figures import TPOT, TTFT, TURN_FIGURES
+from inferload.figures.rate_figures import RATE_FIGURES, TEXTS
+from inferload.figures.server_figures import BY_KEY as SERVER_FIGURES
+from inferload.figures.turn_figures import TTFT, TURN_FIGURES
 from inferload.results.documents.figures_document import steady
 from inferload.results.documents.summary_document import Results
 from inferload.results.verdict import gates
@@ -65,8 +69,37 @@ TAILS = (
 )
 ALL = (*TABLE, *TAILS)
 OF_TEXTS = Term(TEXTS)  # compared too if requests are of texts
-# A comparison names the best side of each.
-GOALS = (Term(TTFT, "mean"), Term(TPOT, "mean"), Term(OUTPUT), Term(GOODPUT))
+# Figures of goals, beside those that comparisons test.
+GOOD_SHARE = 0.99  # of the turns of a step that are within the SLO
+
+
+def _goal(key: str, title: str, unit: str, better: Better, text: str) -> Term:
+    return Term(Figure(key=key, title=title, unit=unit, text=text, better=better))
+
+
+GPU_MEMORY = Term(structs.replace(SERVER_FIGURES["gpu_memory_mib"], better="lower"), "max")
+COST = _goal(
+    *("cost_per_million_output_tokens", "Cost of a million output tokens", "", "lower"),
+    "price of the hardware over the time in which the run generates a million output tokens",
+)
+WEIGHTS = _goal(
+    *("weights_gb", "Weights", "GB", "lower"),
+    "weights on all GPUs, computed from the shape of the model and the variant's arguments",
+)
+KV_CACHE = _goal(
+    *("kv_cache_size_tokens", "KV cache", "tokens", "higher"),
+    "tokens that fit into the KV caches of all servers, as these report",
+)
+HIGHEST_LOAD = _goal(
+    *("highest_load", "Load within the limits", "", "higher"),
+    "users, or sessions/s, that a search found; else those of the highest step up to which each holds the upper limits required "
+    f"of turns, or, without a latency among these, has {GOOD_SHARE:.0%} of its turns within the SLO",
+)
+BALANCE = _goal(
+    *("largest_ratio_to_best", "Balance", "x the best", "lower"),
+    "largest ratio, over the goals above, of the value to the best value: 1.2 is 20 % more latency, or a rate of 1 / 1.2",
+)
+OF_GOALS = (COST, WEIGHTS, KV_CACHE, HIGHEST_LOAD, BALANCE)
 # Figures that depend on the SLO.
 SLO_FIGURES = tuple(figure.key for figure in RATE_FIGURES if figure.needs == "slo")
 DEFAULT_PRIMARY = Term(TTFT, "mean").name
@@ -77,6 +110,17 @@ def figure(name: str) -> Term:
     """Return the term of a name; GateError if it is none of a run's turns."""
     term = parse_compared(name)
     return Term(_BY_KEY[term.name], term.statistic)
+
+
+def of_gate(gate: Gate) -> Term | None:
+    """Return the term that a gate limits; None if it is none of a run's turns."""
+    return None if gate.selector is not None or gate.name not in _BY_KEY else Term(_BY_KEY[gate.name], gate.statistic)
+
+
+def primary_of(required: Sequence[Gate]) -> Term:
+    """Return the primary figure by default: the first with a requirement that comparisons test, else the mean TTFT."""
+    terms = [term for gate in required if (term := of_gate(gate)) is not None]
+    return next((term for term in terms if term.figure in (*_RATES, *TURN_FIGURES)), figure(DEFAULT_PRIMARY))
 
 
 def value_of(name: str, results: Results) -> float | None:

@@ -134,7 +134,7 @@ def _block(block: published.Published) -> Imported:
     return Imported(
         client=client,
         figures=block.figures,
-        settings={"max_concurrency": limit} if limit else {},
+        settings=_limit(limit),
         input_tokens=ratio(counts.get("total input tokens"), completed),
         output_tokens=ratio(counts.get("total generated tokens"), completed),
         concurrency=limit,
@@ -145,8 +145,21 @@ def _block(block: published.Published) -> Imported:
 
 
 def _row(row: published.Published) -> Imported:
-    notes = (published.ONE_FIGURE, *unread_note(row.unread))
-    return Imported(client="a table", figures=row.figures, label=row.label, notes=notes)
+    facts = row.counts
+    memory = {f"max({name})": facts[name] for name in ("gpu_memory_mib",) if name in facts}
+    return Imported(
+        client="a table",
+        figures={**row.figures, **memory},
+        label=row.label,
+        settings=_limit(facts.get("concurrency")),
+        concurrency=facts.get("concurrency"),
+        gpus=None if "gpus" not in facts else round(facts["gpus"]),
+        notes=(published.ONE_FIGURE, *unread_note(row.unread)),
+    )
+
+
+def _limit(concurrency: float | None) -> dict[str, float]:
+    return {"max_concurrency": concurrency} if concurrency else {}
 
 
 def _documents(text: str) -> Iterator[object]:

@@ -38,7 +38,8 @@ class Published:
     label: str
     figures: Mapping[str, float | None]
     unread: tuple[str, ...] = ()
-    counts: Mapping[str, float] = field(default_factory=dict)  # of a block: by its words in lower case
+    # Of a block by its words in lower case; of a row of a table by the keys of `tables._FACTS`.
+    counts: Mapping[str, float] = field(default_factory=dict)
 
 
 def blocks(text: str) -> list[Published]:

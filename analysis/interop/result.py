@@ -19,7 +19,7 @@ _MAY_BE_ZERO = tuple(f"{q}({ITL.key})" for q in STATISTICS[1:])
 
 @dataclass(frozen=True, slots=True)
 class Imported:
-    """One result of a file. `figures`: by gate name; `concurrency`: configured limit, if any.
+    """One result of a file. `figures`: by gate name; `concurrency`: configured limit, if any. `gpus`: of the server.
 
     `completed`, `failed`: requests; `samples`: number of samples by measure, if the file has it.
     """
@@ -32,6 +32,7 @@ class Imported:
     input_tokens: float | None = None
     output_tokens: float | None = None
     concurrency: float | None = None
+    gpus: int | None = None
     started_at: str = ""
     notes: tuple[str, ...] = ()
     label: str = ""  # of a row of a table

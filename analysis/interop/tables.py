@@ -31,6 +31,28 @@ _CHANGE = re.compile(
 )
 _ROUNDED = 0.01  # difference of two numbers of one figure, in two units or with different digits
 _UNIT = re.compile(r"units?|单位", re.I)
+# Headings of what is known of a setup beside its figures.
+_FACTS = {
+    "gpus": re.compile(
+        r"tp(?:[ _-]?size)?|tensor[ _-]parallel(?:ism|[ _-]size)?|(?:number of |# ?)?gpus?|gpu ?(?:count|数量?)|卡数",
+        re.I,
+    ),
+    "concurrency": re.compile(
+        r"(?:max(?:imum)?[ _])?(?:request )?concurrency(?: limit)?|concurrent (?:users|requests)|并发(?:数|度|用户数?)?",
+        re.I,
+    ),
+    "gpu_memory_mib": re.compile(
+        r"(?:peak |max(?:imum)? |峰值 ?)?(?:vram|gpu mem(?:ory)?|显存)(?: ?(?:usage|used?|占用))?"
+        r"(?: ?[(\[](?P<unit>[^)\]]*)[)\]])?",
+        re.I,
+    ),
+}
+_MEMORY = re.compile(
+    r"(?P<size>\d+(?:\.\d+)?) ?(?P<unit>[mgt]i?b?)?(?P<each> ?(?:/|per|每) ?(?:gpu|card|device|张?卡))?"
+    r"(?: ?[x*\u00d7] ?(?P<times>\d+))?",
+    re.I,
+)
+_MIB = {"m": 1e6 / 2**20, "g": 1e9 / 2**20, "t": 1e12 / 2**20, "mi": 1.0, "gi": 2.0**10, "ti": 2.0**20}
 
 
 def rows(text: str) -> list[Published]:
@@ -139,12 +161,43 @@ def _of_rows(header: Sequence[str], body: Sequence[Sequence[str]]) -> Iterator[P
             (name, cell) for name, column, cell in named if column is None and cell and _CELL.fullmatch(cell) is None
         ][:2]
         words = [
-            (name, cell) for name, cell in words if not headings.names_a_measure(name) and name not in _units(header)
+            (name, cell)
+            for name, cell in words
+            if not headings.names_a_measure(name) and name not in _units(header) and not _fact(name)
         ]
-        used = {*(name for name, _ in words), *_units(header)}
+        facts = _facts(zip(names, cells, strict=False))
+        used = {*(name for name, _ in words), *_units(header), *(name for name in names if _fact(name) in facts)}
         unread = [name for name in names if headings.of(name) is None and name not in used]
         if figures or any(map(_has_number, lost)):
-            yield Published(" ".join(cell for _, cell in words) or "row", figures, (*unread, *lost))
+            yield Published(" ".join(cell for _, cell in words) or "row", figures, (*unread, *lost), facts)
+
+
+def _fact(name: str) -> str:
+    """Return the key of `_FACTS` of a heading; empty if it is none."""
+    return next((key for key, pattern in _FACTS.items() if pattern.fullmatch(name)), "")
+
+
+def _facts(cells: Iterable[tuple[str, str]]) -> dict[str, float]:
+    """Return what is known of a setup by the keys of `_FACTS`, memory over all GPUs. `cells`: heading, text."""
+    known = [(key, name, cell) for name, cell in cells if (key := _fact(name))]
+    facts = {
+        key: float(cell) for key, _, cell in known if key != "gpu_memory_mib" and re.fullmatch(r"[1-9]\d{0,5}", cell)
+    }
+    for key, name, cell in known:
+        if key == "gpu_memory_mib" and (size_mib := _memory_mib(name, cell, facts.get("gpus"))) is not None:
+            facts[key] = size_mib
+    return facts
+
+
+def _memory_mib(name: str, cell: str, gpus: float | None) -> float | None:
+    """Return a memory over all GPUs; None without a unit, or of each GPU without their number."""
+    heading, match = _FACTS["gpu_memory_mib"].fullmatch(name), _MEMORY.fullmatch(cell)
+    of_heading = _MEMORY.fullmatch(f"1 {(heading and heading['unit']) or ''}".strip())
+    if match is None or of_heading is None:
+        return None
+    factor = _MIB.get((match["unit"] or of_heading["unit"] or "").lower().removesuffix("b"))
+    times = float(match["times"]) if match["times"] else gpus if match["each"] or of_heading["each"] else 1.0
+    return None if factor is None or times is None else float(match["size"]) * factor * times
 
 
 def _aligned(header: Sequence[str], cells: Sequence[str]) -> None:
@@ -200,8 +253,10 @@ def _of_columns(header: Sequence[str], body: Sequence[Sequence[str]]) -> Iterato
         if _UNIT.fullmatch(label) or _CHANGE.search(label) or any(cell.startswith("+") for cell in cells):
             continue
         values, lost = _read(zip(names, map(headings.of, names), cells, strict=True))
+        facts = _facts(zip(names, cells, strict=True))
         if values or any(map(_has_number, lost)):
-            yield Published(label or f"column {position}", values, (*unread, *lost))
+            others = (name for name in unread if _fact(name) not in facts)
+            yield Published(label or f"column {position}", values, (*others, *lost), facts)
 
 
 def _has_number(text: str) -> bool:

@@ -11,6 +11,7 @@ from inferload.results.verdict import reasons
 from inferload.servers.bottleneck import rules as causes
 from inferload.turns.states import NOT_SERVED_TEXT, NOT_SERVED_WORD, STATES
 
+from ..data.figures import OF_GOALS
 from ..data.vllm_log import LOG_FIGURES
 
 _STATISTICS = (
@@ -144,7 +145,8 @@ _PARTS = (
     ("decode", "ms", "reported by the server: first token to last token"),
 )
 
-_FIGURES = (*TURN_FIGURES, *RATE_FIGURES, *CLIENT_FIGURES, *SERVER_FIGURES, *LOG_FIGURES)
+_OF_GOALS = (term.figure for term in OF_GOALS)
+_FIGURES = (*TURN_FIGURES, *RATE_FIGURES, *CLIENT_FIGURES, *SERVER_FIGURES, *LOG_FIGURES, *_OF_GOALS)
 
 # (term, name, unit, definition). The term of a figure is its key; a table names it in the head of a column or row.
 DEFINITIONS: tuple[tuple[str, str, str, str], ...] = (

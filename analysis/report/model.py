@@ -26,7 +26,7 @@ from inferload.results.tables.run_tables import run_tables
 from inferload.scenario.scenario import from_text
 from inferload.workload.plan.load_text import LoadText, load_text
 
-from ..comparison.best import COST
+from ..data.figures import COST
 from ..data.frames import Recorded
 from ..data.manifest import recorded_prices, with_gpus
 from ..data.partial_run import Notes

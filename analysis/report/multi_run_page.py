@@ -36,10 +36,10 @@ def runs_below(folder: Path) -> list[Path]:
 
 def make_sweep(folder: Path) -> tuple[str, Path]:
     """Write the page of a sweep; return (verdict, index.html). UsageError without a finished run of the baseline."""
-    primary = figure(sweep_folder.primary(folder))
+    primary, required = sweep_folder.primary(folder), sweep_folder.required(folder)
     parts = []
     for name, sides in sweep_folder.read(folder, tuple(dict.fromkeys((*_NAMES, primary.name)))).items():
-        comparisons = tuple(compare(sides[0], other, primary, ALL) for other in sides[1:])
+        comparisons = tuple(replace(compare(sides[0], other, primary, ALL), required=required) for other in sides[1:])
         rows = table_rows(comparisons) if comparisons else [(sides[0], None)]
         parts.append(Part(name, tuple(rows), comparisons, _links(sides, folder)))
     parts = _with_arms(parts)

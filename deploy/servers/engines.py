@@ -6,6 +6,7 @@ tiny model. All parsers use the last of repeated flags, so flags of the user ove
 
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -18,7 +19,7 @@ from inferload.base.errors import UsageError
 from ..launcher import machine_checks, paths, weights
 from ..launcher.machine_checks import Hardware
 from ..variants.variant import Variant
-from ..vllm.arguments import check_extra, refuse_elsewhere, refuse_removed
+from ..vllm.arguments import check_extra, refuse_elsewhere, refuse_removed, to_argv
 from ..vllm_cpu.tiny_model import CONTEXT, Shape, digest
 
 # No downloads, no telemetry, a small KV cache (GiB), and the development endpoints for the configuration and
@@ -105,6 +106,21 @@ def program_argv(spec: ServerSpec) -> tuple[str, ...]:
     """Return the command line for another machine, with the name of vllm or the simulator instead of its path."""
     argv = line_of(spec).argv
     return argv if spec.engine == "vllm" else ("inferload", "simulator", *argv[3:])
+
+
+def shell_line(spec: ServerSpec) -> str:
+    """Return a line for a shell that starts the server of a variant: `vllm serve`, without the arguments of measurements.
+
+    Of a generated model, which exists only on the engines of `inferload deploy up`, it is that command.
+    """
+    assert spec.variant is not None
+    model, words = spec.variant.model, (*to_argv(spec.variant.args), *spec.extra)
+    start: tuple[str, ...] = ("vllm", "serve", model)
+    if is_generated(model):
+        start = ("inferload", "deploy", "up", model, "--engine", spec.engine, "--")
+        start += ("--hardware", spec.variant.simulated_as) if spec.engine == "simulator" else ()
+    variables = [f"{name}={shlex.quote(str(value))}" for name, value in spec.variant.environment.items()]
+    return " ".join([*variables, shlex.join((*start, *words))])
 
 
 def simulator_line(spec: ServerSpec) -> CommandLine:

@@ -13,7 +13,7 @@ from inferload.results.prices import UNPRICED, Prices
 from ..simulator.in_memory import InMemoryServer, ServerEnd
 from ..variants.variant import Variant, document, named
 from .engines import ServerSpec, simulator_line
-from .local import priced
+from .local import derived, priced
 
 # Options of a simulator that none are named for: it accepts what a scenario may send.
 _ACCEPTING = ("--enable-auto-tool-choice", "--tool-call-parser", "hermes", "--image-tokens", "256")
@@ -36,8 +36,13 @@ def options_of(variant: Variant) -> tuple[str, ...]:
 
 def facts_of(variant: Variant, prices: Prices = UNPRICED) -> dict[str, Any]:
     """Return what results record of a variant, as of a server that `inferload deploy` started."""
-    described = document(variant)
-    return {"name": variant.name, "hardware": described["hardware"], **priced(described, prices)}
+    described, spec = document(variant), ServerSpec(model=variant.model, variant=variant)
+    return {
+        "name": variant.name,
+        "hardware": described["hardware"],
+        **derived(spec),
+        **priced(described, prices),
+    }
 
 
 class SimulatedStart:

@@ -17,7 +17,8 @@ from ..launcher import launch, probe, server_info
 from ..launcher.launch import ProgressCallback, to_stderr
 from ..launcher.server_state import LocalServer
 from ..variants.variant import document
-from .engines import Command, ServerSpec, command_of
+from . import sizing
+from .engines import Command, ServerSpec, command_of, shell_line
 
 
 def start(spec: ServerSpec, command: Command | None = None, start_id: str = "") -> LocalServer:
@@ -38,10 +39,16 @@ def start(spec: ServerSpec, command: Command | None = None, start_id: str = "") 
         argv=command.argv,
         log=Path(),
         cores=spec.cores,
-        variant=None if spec.variant is None else document(spec.variant),
+        variant=None if spec.variant is None else {**document(spec.variant), **derived(spec)},
         start_id=start_id,
     )
     return launch.begin(server, command.environment)
+
+
+def derived(spec: ServerSpec) -> dict[str, Any]:
+    """Return what results record of a variant beside its document."""
+    assert spec.variant is not None
+    return {"command_line": shell_line(spec), "weights_gb": sizing.weights_gb(spec.variant)}
 
 
 @contextmanager

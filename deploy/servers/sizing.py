@@ -87,6 +87,15 @@ def sizing_of(variant: Variant) -> Sizing:
     )
 
 
+def weights_gb(variant: Variant) -> float | None:
+    """Return the size of the weights over all devices in GB (1e9 bytes); None if the shape of a model is not known."""
+    try:
+        sizing = sizing_of(variant)
+    except UsageError:  # such as an option that the simulator lacks
+        return None
+    return None if sizing.stand_in or sizing.draft else round(sizing.weight_bytes / 1e9, 3)
+
+
 def _placed(variant: Variant) -> Preset:
     """Return the variant's preset with its own model, if known, and no more memory than its card has."""
     preset = hardware.find(variant.simulated_as)

@@ -16,6 +16,7 @@ from inferload.base.errors import UsageError
 from inferload.base.json_text import Count, Number
 from inferload.base.user_cache import user_cache
 
+_OF_VARIANT = ("name", "hardware", "command_line", "weights_gb")
 _LOCAL = {"127.0.0.1", "localhost", "::1", "0.0.0.0"}
 _ABOVE = Path(__file__).resolve().parents[2]
 
@@ -29,10 +30,15 @@ class Hardware(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Deployment(msgspec.Struct, frozen=True, kw_only=True):
-    """A server that `inferload deploy` started. `name`, `hardware`: of its variant; `config`: as the server reports it."""
+    """A server that `inferload deploy` started. `config`: as the server reports it.
+
+    `name`, `hardware`, `command_line` (for a shell), `weights_gb` (computed, over all GPUs): of its variant.
+    """
 
     name: str | None = None
     hardware: Hardware | None = None
+    command_line: str | None = None
+    weights_gb: Number | None = None
     engine: str | None = None
     argv: list[str] | None = None
     started_at: str | None = None
@@ -98,7 +104,7 @@ def of_target(url: str) -> Deployment | None:
         server = msgspec.convert(document, Deployment)
     except msgspec.ValidationError:  # of another version
         return None
-    return msgspec.structs.replace(server, name=variant.name, hardware=variant.hardware)
+    return msgspec.structs.replace(server, **{name: getattr(variant, name) for name in _OF_VARIANT})
 
 
 def running() -> list[str]:

@@ -65,6 +65,13 @@ def register(commands: Any) -> None:
         action="store_true",
         help="with --fail-on-regression: also without a verdict, or one for these starts only",
     )
+    add(
+        "--require",
+        action="append",
+        default=[],
+        metavar="GATE",
+        help="a side beyond this limit is ruled out as the best, as in inferload compare; repeatable",
+    )
     add("--into", type=Path, metavar="DIR", help="output folder (default: runs/<UTC time>-ab-<scenario>)")
     add("--resume", type=Path, metavar="DIR", help="continue an interrupted comparison")
     add("--dry-run", action="store_true", help="show the plan only")
@@ -207,4 +214,5 @@ def _compare(plan: AbPlan, folder: Path, arguments: argparse.Namespace) -> int:
     argv += ["--write", str(folder / "comparison")]
     argv += ["--fail-on-regression"] if arguments.fail_on_regression else []
     argv += ["--strict"] if arguments.strict else []
+    argv += [word for gate in arguments.require for word in ("--require", gate)]
     return subprocess.run(argv, check=False).returncode

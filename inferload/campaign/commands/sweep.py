@@ -202,7 +202,13 @@ def _compare(sweep: Sweep, folder: Path, scenario: str, price_options: Prices) -
         return False
     into = folder / "comparison" / scenario
     argv = [sys.executable, "-m", "inferload", "compare", *(f"{name}={folder / scenario / name}" for name in sides)]
-    argv += ["--primary", sweep.primary, "--write", str(into), *prices.to_argv(price_options)]
+    argv += [
+        "--write",
+        str(into),
+        *prices.to_argv(price_options),
+        *(["--primary", sweep.primary] if sweep.primary else []),
+    ]
+    argv += [word for gate in sweep.require for word in ("--require", gate)]
     process = subprocess.run(argv, text=True, capture_output=True, check=False)
     print(f"\n== {scenario} ==\n{process.stdout or process.stderr}")
     return process.returncode == 0

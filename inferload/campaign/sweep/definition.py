@@ -27,7 +27,7 @@ from inferload.scenario import scenario as scenarios
 from inferload.scenario.files import catalog, typed_yaml
 from inferload.scenario.scenario import Scenario
 from inferload.scenario.schema.base import AtLeastOne, Flag, ScenarioPart, Whole, distinct
-from inferload.scenario.schema.fields import Name, Primary
+from inferload.scenario.schema.fields import Gates, Name, Primary
 
 PLAN = "sweep.yaml"  # in the folder of a sweep
 MAX_POINTS = 100  # of a grid
@@ -102,7 +102,14 @@ class Sweep(ScenarioPart):
         description="each: one server start per pair; once: one start per variant, and verdicts that hold for these starts only",
     )
     seed: Whole = Field(default=0, description="seed for the seeds of the runs and the order of variants")
-    primary: Primary = Field(default=f"mean({TTFT.key})", description="measure of the verdict, as in a gate")
+    primary: Primary = Field(
+        default="",
+        description=f"measure of the verdict, as in a gate; empty: the first of turns in require, else mean({TTFT.key})",
+    )
+    require: Gates = Field(
+        default=(),
+        description="limits, as gates, beyond which a variant is not named the best; empty: the gates of the scenario",
+    )
     sd_log: Annotated[float, Field(strict=True, gt=0)] = Field(
         default=SD_LOG,
         description="assumed standard deviation of the log ratio of a pair, for the detectable change: 0.05 is 5 %",

@@ -172,5 +172,5 @@ Salt = Annotated[
 AbortConditions = Annotated[tuple[Annotated[str, parsed_by(abort_condition.parse)], ...], Field(strict=False)]
 Gate = Annotated[str, parsed_by(parse_gate)]
 Term = Annotated[str, parsed_by(lambda text: parse_gate(f"{text} < 0"))]  # a figure as in a gate
-Primary = Annotated[str, parsed_by(parse_compared)]
+Primary = Annotated[str, parsed_by(lambda text: text and parse_compared(text))]  # empty: by default
 Gates = Annotated[tuple[Gate, ...], Field(strict=False)]

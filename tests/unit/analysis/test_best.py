@@ -1,5 +1,6 @@
 """Best side of a comparison by goal, its certainty, and the pairs that are still needed."""
 
+import html
 import json
 import random
 import re
@@ -9,23 +10,27 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import summaries
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from inferload.analysis.comparison import documents, tables
+from inferload.analysis.comparison import documents, requirements, tables
 from inferload.analysis.comparison import text as output
-from inferload.analysis.comparison.best import COST, BestSide, best_by_goal
+from inferload.analysis.comparison.best import BestSide, Decision, best_by_goal
 from inferload.analysis.comparison.compare import Comparison, compare
 from inferload.analysis.comparison.page import of_comparisons
 from inferload.analysis.comparison.read_sides import read_side
-from inferload.analysis.comparison.sides import NAMES, Run, Side
-from inferload.analysis.data.figures import ALL, GOALS, figure
+from inferload.analysis.comparison.sides import NAMES, Run, Side, of_class
+from inferload.analysis.data.figures import ALL, BALANCE, COST, figure, primary_of
+from msgspec import structs
 from run_folders import write_run
+from searches import search_document
 
 from inferload import cli
 from inferload.figures.table import markdown, text
+from inferload.results.documents.typed_documents import document_of
 from inferload.results.prices import Prices
 
-TTFT, TPOT, OUTPUT, GOODPUT = GOALS
+TTFT, TPOT, OUTPUT, GOODPUT = map(figure, ("mean(ttft_ms)", "mean(tpot_ms)", "output_tok_per_s", "goodput_turns_per_s"))
 MEDIAN = figure("p50(ttft_ms)")
 PAIRS = 8
 
@@ -74,7 +79,8 @@ def compared(sides: Sequence[Side]) -> list[Comparison]:
 
 
 def results(sides: Sequence[Side]) -> dict[str, BestSide]:
-    return {best.figure.name: best for best in best_by_goal(compared(sides))}
+    (decision,) = best_by_goal(compared(sides))
+    return {best.figure.name: best for best in decision.results}
 
 
 def with_ttft(member: Side, values: Sequence[float]) -> Side:
@@ -90,6 +96,7 @@ def test_each_goal_has_the_best_side_with_the_change_from_the_closest_other() ->
         TPOT.name: ("awq", "best", "full"),
         OUTPUT.name: ("tp2", "best", "awq"),
         COST.name: ("awq", "best", "full"),
+        BALANCE.name: ("awq", "best", "tp2"),
     }
     fast = found[TTFT.name].rivals[0].row
     assert fast.change == pytest.approx(280 / 380 - 1, abs=0.03)
@@ -109,7 +116,7 @@ def test_a_goal_that_a_side_lacks_has_no_best_side() -> None:
     lacking = replace(sides[1].runs[3], figures={**sides[1].runs[3].figures, TPOT.name: None})
     sides[1] = replace(sides[1], runs=(*sides[1].runs[:3], lacking, *sides[1].runs[4:]))
     found = results(sides)
-    assert list(found) == [TTFT.name, OUTPUT.name, TPOT.name], "no side has goodput or a price"
+    assert list(found) == [TTFT.name, TPOT.name, OUTPUT.name, BALANCE.name], "no side has goodput or a price"
     assert (found[TPOT.name].label, found[TPOT.name].certainty) == (None, "not measured")
     assert found[TPOT.name].missing == "not known, or not above 0, on b"
     assert "Mean TPOT: not known, or not above 0, on b" in output.text(compared(sides))
@@ -172,11 +179,217 @@ def test_the_best_side_is_better_in_each_comparison(factors: list[float]) -> Non
 
 
 def test_equal_sides_are_rarely_called_the_best() -> None:
-    draws, named = 100, 0
+    draws, named = 100, dict.fromkeys((TTFT.name, BALANCE.name), 0)
     for draw in range(draws):
-        sides = [side(f"{draw} {name}", 100, 10, 500, jitter=0.05) for name in "abc"]
-        named += results(sides)[TTFT.name].certainty == "best"
-    assert named / draws <= 0.05
+        found = results([side(f"{draw} {name}", 100, 10, 500, jitter=0.05) for name in "abc"])
+        named = {name: count + found[name].is_decided for name, count in named.items()}
+    assert max(named.values()) / draws <= 0.05
+
+
+# --- requirements
+
+
+def decided(sides: Sequence[Side], *texts: str) -> Decision:
+    required = requirements.parse(texts)
+    (decision,) = best_by_goal([replace(each, required=required) for each in compared(sides)])
+    return decision
+
+
+@settings(deadline=None)
+@given(st.floats(200, 600), st.floats(1000, 2500))
+def test_sides_beyond_a_requirement_take_no_part(ttft_ms: float, output_rate: float) -> None:
+    sides = three()
+    decision = decided(sides, f"mean(ttft_ms) < {ttft_ms}", f"output_tok_per_s >= {output_rate}")
+    holding = {
+        one.label
+        for one in sides
+        if (one.mean(TTFT.name) or 0) < ttft_ms and (one.mean(OUTPUT.name) or 0) >= output_rate
+    }
+    assert {one.label for one in sides} - holding == set(decision.ruled_out)
+    for best in decision.results:
+        assert {best.label, *(rival.label for rival in best.rivals)} == holding
+        assert (best.certainty == "only side left") == (len(holding) == 1)
+    for each in decision.checked:
+        assert each.is_uncertain == (each.gate.holds(each.low) != each.gate.holds(each.high))
+        assert ("uncertain" in each.text) == each.is_uncertain
+
+
+@pytest.mark.parametrize("text", ["mean(ttft_ms) < 1", "p97(ttft_ms) < 1000000", "max(kv_cache_usage) < 1"])
+def test_that_no_side_is_left_is_the_headline(text: str) -> None:
+    comparisons = [replace(each, required=requirements.parse([text])) for each in compared(three())]
+    (decision,) = best_by_goal(comparisons)
+    assert (decision.results, decision.winners, list(decision.ruled_out)) == ((), [], ["full", "awq", "tp2"])
+    headline = f"NO SIDE IS LEFT: full is ruled out by {text} ("
+    assert output.text(comparisons).startswith(headline)
+    assert output.markdown(comparisons).replace("\\", "").startswith(f"**{headline}")
+    assert "NO SIDE IS LEFT: full is ruled out by " in of_comparisons(comparisons)
+    assert "Best by goal" not in output.text(comparisons)
+
+
+def with_summary(member: Side, **document: Any) -> Side:
+    return replace(member, runs=tuple(replace(run, summary=summaries.summary(document)) for run in member.runs))
+
+
+def test_the_gates_of_all_runs_are_requirements_unless_others_are_given() -> None:
+    def gated(member: Side, value: float, *more: str) -> Side:
+        gates = [{"gate": gate, "value": value, "passed": True} for gate in ("p97(e2e_ms) < 900", *more)]
+        return with_summary(member, verdict={"gates": gates})
+
+    full, awq, tp2 = three()
+    sides = [gated(full, 1000.0), gated(awq, 800.0, "failed_ratio < 0.1"), gated(tp2, 850.0)]
+    decision = decided(sides)
+    assert [(each.label, each.holds) for each in decision.checked] == [("full", False), ("awq", True), ("tp2", True)]
+    assert decision.ruled_out == {"full": ["p97(e2e_ms) < 900 (1,000, 95 % CI 1,000 to 1,000)"]}
+    assert not decided(sides, "output_tok_per_s > 1").ruled_out
+    assert not decided([full, *sides[1:]]).checked, "a side of another client has none"
+
+
+def test_a_side_that_did_not_serve_its_load_is_ruled_out_unless_none_did() -> None:
+    fast = side("fast", 50, 5, 900, collapsed="overloaded")
+    decision = decided([side("base", 100, 10, 500), fast])
+    assert decision.ruled_out == {"fast": ["overloaded in 8 of 8 runs"]}
+    assert [winner.label for winner in decision.winners] == ["base"]
+    assert not decided([side("base", 100, 10, 500, collapsed="overloaded"), fast]).ruled_out
+
+
+# --- goals
+
+
+@pytest.mark.parametrize(
+    ("slo", "texts", "names"),
+    [
+        ({}, [], ["mean(ttft_ms)", "mean(tpot_ms)"]),
+        (
+            {"ttft_ms": 500.0, "tpot_ms": 50.0, "e2e_ms": 9000.0},
+            [],
+            ["mean(ttft_ms)", "p99(ttft_ms)", "p99(tpot_ms)", "p50(e2e_ms)"],
+        ),
+        ({}, ["p90(tpot_ms) < 99", "mean(tpot_ms) < 999"], ["p90(tpot_ms)", "mean(ttft_ms)"]),
+        ({"ttft_ms": 500.0}, ["p50(ttft_ms) < 9999"], ["p50(ttft_ms)", "mean(tpot_ms)"]),
+    ],
+)
+def test_a_latency_with_a_limit_is_judged_by_its_statistic(
+    slo: dict[str, float], texts: list[str], names: list[str]
+) -> None:
+    sides = [side("a", 100, 10, 500, slo=slo), side("b", 90, 9, 550, slo=slo)]
+    sides = [with_summary(one, latency={"tpot_ms": {"count": 500, "p90": 40.0, "p99": 60.0}}) for one in sides]
+    required = requirements.parse(["failed_ratio < 1", *texts])
+    comparisons = [replace(compare(*sides, primary_of(required), ALL), required=required[1:])]
+    (decision,) = best_by_goal(comparisons)
+    assert [best.figure.name for best in decision.results if best.figure.unit == "ms"] == names
+    unsteady = "TPOT, p99: fewer than 10 samples beyond it on a, b"
+    assert (unsteady in output.text(comparisons)) == ("p99(tpot_ms)" in names)
+
+
+def test_a_class_of_turns_has_the_goals_of_its_slo() -> None:
+    of_chat = {"chat": {"latency": {"tpot_ms": {"count": 500, "p99": 60.0}}}}
+    sides = [with_summary(side(label, 100, 10, 500, slo={"tpot_ms": 50.0}), by_class=of_chat) for label in "ab"]
+    assert results([of_class(one, "chat") for one in sides])["p99(tpot_ms)"].value == 60
+
+
+@settings(deadline=None)
+@given(st.lists(st.tuples(*[st.sampled_from([1.0, 1.3, 1.9, 3.1])] * 3), min_size=2, max_size=5))
+def test_the_balanced_side_has_the_smallest_largest_ratio_to_a_best_value(factors: list[tuple[float, ...]]) -> None:
+    sides = [side(f"v{at}", 100 * a, 10 * b, 500 / c, jitter=0) for at, (a, b, c) in enumerate(factors)]
+    best = [min(values) for values in zip(*factors, strict=True)]
+    ratios = {f"v{at}": max(a / b for a, b in zip(each, best, strict=True)) for at, each in enumerate(factors)}
+    found = results(sides)[BALANCE.name]
+    assert found.label is not None
+    assert ratios[found.label] == min(ratios.values())
+    assert (found.certainty == "best") == (list(ratios.values()).count(min(ratios.values())) == 1)
+
+
+GPU_PAGES = [{"target": f"http://{host}:9400", "gpu": {"memory_mib": {"mean": 1.0, "max": 500.0}}} for host in "ab"]
+ENGINE = {"target": "http://c:8000", "engines": [{}], "kv_cache_size_tokens": 4096}
+
+
+@pytest.mark.parametrize(
+    ("document", "variant", "name", "value"),
+    [
+        ({"servers": [*GPU_PAGES, ENGINE]}, {"weights_gb": 16.0}, "max(gpu_memory_mib)", 1000.0),
+        (
+            {"servers": [ENGINE]},
+            {"gpu_memory_mb": {"GPU-1": 1048.576, "GPU-2": 1048.576}},
+            "max(gpu_memory_mib)",
+            2000.0,
+        ),
+        ({"servers": [ENGINE]}, {"weights_gb": 16.0, "gpu_memory_mb": {}}, "weights_gb", 16.0),
+        ({"servers": [ENGINE, ENGINE]}, {}, "kv_cache_size_tokens", 8192.0),
+        ({"servers": [ENGINE, {**ENGINE, "kv_cache_size_tokens": None}]}, {}, None, None),
+    ],
+)
+def test_memory_is_measured_else_computed_else_the_room_of_the_cache(
+    document: dict[str, Any], variant: dict[str, Any], name: str | None, value: float | None
+) -> None:
+    sides = [with_summary(side(label, 100, 10, 500, server={"variant": variant}), **document) for label in "ab"]
+    memory = {
+        found for found in results(sides) if found in ("max(gpu_memory_mib)", "weights_gb", "kv_cache_size_tokens")
+    }
+    assert memory == ({name} if name else set())
+    if name:
+        assert results(sides)[name].value == pytest.approx(value)
+
+
+def test_the_highest_load_is_the_last_step_before_one_beyond_the_limits() -> None:
+    def stepped(label: str, *p99_ms: float) -> Side:
+        steps = [
+            {
+                "step": at,
+                "users": 2**at,
+                "latency": {"ttft_ms": {"count": 100, "p99": value}},
+                "rates": {"slo_attainment": 0.98},
+            }
+            for at, value in enumerate(p99_ms)
+        ]
+        steps = [{**step, "turns": summaries.NO_TURNS} for step in steps]
+        return with_summary(side(label, 50, 10, 500), steps=steps)
+
+    sides = [stepped("a", 100, 200, 400, 200), stepped("b", 100, 200, 250, 280)]
+    found = {best.figure.name: best for best in decided(sides, "p99(ttft_ms) < 9999", "p99(ttft_ms) < 300").results}
+    assert (found["highest_load"].label, found["highest_load"].value, found["highest_load"].certainty) == (
+        "b",
+        8,
+        "best",
+    )
+    assert "highest_load" not in {best.figure.name for best in decided(sides).results}, (
+        "fewer than 99 % of the turns are good"
+    )
+
+
+def test_searches_are_sides_with_the_highest_load_that_holds(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name, highest in (("base", 4.0), ("tuned", 8.0)):
+        found = search_document({highest: 0.99, 2 * highest: 0.5})
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "search.json").write_text(json.dumps(document_of(found)))
+    assert cli.main(["compare", str(tmp_path / "base"), str(tmp_path / "tuned")]) == 0
+    shown = capsys.readouterr().out
+    assert re.search(r"Load within the limits, highest +tuned +8 +base +\+100.00% .* not tested", shown)
+    assert "note: tuned: " in shown
+    (tmp_path / "base" / "search.json").write_text(json.dumps(document_of(structs.replace(found, answer=None))))
+    assert cli.main(["compare", str(tmp_path / "base"), str(tmp_path / "tuned")]) == 2
+    assert "a sweep of loads, without an answer" in capsys.readouterr().err
+
+
+def test_the_last_line_is_the_command_line_of_the_best_side(tmp_path: Path) -> None:
+    full, awq, tp2 = three()
+    line = "VLLM_X='a b' vllm serve m --quantization awq"
+    awq = replace(awq, runs=tuple(replace(run, server={"variant": {"command_line": line}}) for run in awq.runs))
+    comparisons = compared([full, awq, tp2])
+    assert output.text(comparisons).endswith(
+        f"\nBest in Mean TTFT; Mean TPOT; Cost of a million output tokens; Balance: awq\n  {line}\nBest in Output: tp2\n"
+    )
+    assert f"Balance: awq\n\n    {line}\n\nBest in Output: tp2" in output.markdown(comparisons)
+    assert f"<code>{html.escape(line, quote=False)}</code>" in html.unescape(of_comparisons(comparisons)).replace(
+        "&#39;", "'"
+    )
+    document = documents.document(comparisons)
+    assert [(each["side"], each["command"]) for each in document["winners"]] == [("awq", line), ("tp2", None)]
+    single = [replace(one, runs=one.runs[:1]) for one in (full, awq)]
+    assert output.text(compared(single)).endswith(
+        "No side is named the best. Not tested: Mean TTFT; Mean TPOT; Output; Cost of a million output tokens; Balance.\n"
+    )
 
 
 @pytest.mark.parametrize("last", ["missing", "invalid", "in another side"])
@@ -232,13 +445,14 @@ def test_keys_that_may_differ_may_differ_between_candidates() -> None:
         for name, ttft_ms, users in (("a", 100, 1), ("b", 80, 2), ("c", 60, 3))
     ]
     allowed = [compare(sides[0], candidate, TTFT, ALL, ["arrivals.users"]) for candidate in sides[1:]]
-    fast = best_by_goal(allowed)[0]
+    fast = best_by_goal(allowed)[0].results[0]
     assert (fast.label, fast.certainty) == ("c", "best")
 
 
 def test_each_form_of_a_comparison_has_the_table(golden: Callable[[str, str], None]) -> None:
     comparisons = compared(three())
     table = tables.best(best_by_goal(comparisons))
+    assert table is not None
     golden(
         "comparison-best.txt",
         "\n".join([text(table), *output.best_notes(best_by_goal(comparisons))]) + "\n",
@@ -251,9 +465,10 @@ def test_each_form_of_a_comparison_has_the_table(golden: Callable[[str, str], No
     document = json.loads(documents.json_text(comparisons))["best"]
     assert [(row["figure"], row["best"], row["closest"]) for row in document] == [
         (TTFT.name, "awq", "tp2"),
-        (OUTPUT.name, "tp2", "awq"),
         (TPOT.name, "awq", "full"),
+        (OUTPUT.name, "tp2", "awq"),
         (COST.name, "awq", "full"),
+        (BALANCE.name, "awq", "tp2"),
     ]
     assert document[0]["low"] < document[0]["change"] < document[0]["high"]
 

@@ -516,7 +516,8 @@ def test_the_text_forms_of_a_comparison(
 ) -> None:
     baseline, candidate = sides(0.10, 8)
     other = Side("same", sides(0.0, 8, seed=5)[1].runs)
-    golden(f"comparison.{name}", form([compared(baseline, candidate), compared(baseline, other)]))
+    both = [compared(baseline, candidate), compared(baseline, other)]
+    golden(f"comparison.{name}", form(both[:1] if name == "json" else both))
 
 
 def test_a_figure_without_a_unit_has_no_comma() -> None:

@@ -87,15 +87,15 @@ def test_the_headline_names_exactly_the_figures_that_are_worse(factors: dict[str
 def test_each_worse_figure_of_the_best_side_is_a_trade_off(factors: dict[str, float]) -> None:
     comparison = compare(side("base", {}), side("new", factors), PRIMARY, ALL)
     worse = worse_titles(comparison)
-    results = best_by_goal([comparison])
-    (trade_offs,) = [*(line for line in output.best_notes(results) if line.startswith("new: worse than base: ")), ""][
+    decisions = best_by_goal([comparison])
+    results = [best for decision in decisions for best in decision.results]
+    (trade_offs,) = [*(line for line in output.best_notes(decisions) if line.startswith("new: worse than base: ")), ""][
         :1
     ]
     is_best = any((best.label, best.certainty) == ("new", "best") for best in results)
     assert trade_offs == (f"new: worse than base: {'; '.join(worse)}" if is_best and worse else "")
-    for best in results:
+    for best, row in ((best, row) for best in results for row in comparison.rows if row.figure == best.figure):
         # The table agrees with the comparison.
-        row = comparison.row(best.figure)
         assert (best.certainty == "best") == (row.answer in ("better", "worse"))
         assert (best.label == "new") == (row.figure.change_is_good(1 + (row.change or 0)))
 
@@ -117,7 +117,7 @@ def test_the_best_side_is_tested_against_the_closest_one() -> None:
     base = side("base", {"mean(ttft_ms)": 2.0})
     near = [side(name, {"mean(ttft_ms)": factor}) for name, factor in (("one", 1.0), ("two", 1.001))]
     comparisons = [compare(base, candidate, PRIMARY, ALL) for candidate in near]
-    result = best_by_goal(comparisons)[0]
+    result = best_by_goal(comparisons)[0].results[0]
     (tied,) = result.tied
     assert (result.certainty, {result.label, tied.label}) == ("tie", {"one", "two"})
     for shown in (output.text(comparisons), output.markdown(comparisons)):
@@ -126,7 +126,7 @@ def test_the_best_side_is_tested_against_the_closest_one() -> None:
     assert (row["best"], row["answer"]) == (None, "tie")
     assert {row["best_value_of"], *row["tied"]} == {"one", "two"}
     ahead = [compare(base, candidate, PRIMARY, ALL) for candidate in (near[0], side("two", {"mean(ttft_ms)": 1.2}))]
-    result = best_by_goal(ahead)[0]
+    result = best_by_goal(ahead)[0].results[0]
     assert (result.label, result.certainty, result.rivals[0].label) == ("one", "best", "two")
 
 

@@ -173,6 +173,10 @@ def test_the_page_of_a_sweep_has_its_comparisons(tmp_path: Path, capsys: pytest.
             run_at(tmp_path / "sw" / "chat" / variant / f"{seed:03}", 8, faster, seed, variant)
     (tmp_path / "sw" / "sweep.yaml").write_text("baseline: file.yaml:base\nprimary: turns_per_s\n")
     assert cli.main(["report", str(tmp_path / "sw")]) == 0
+    # A gate of the runs does not hold on either side.
+    assert "chat: NO SIDE IS LEFT: base is ruled out by p99(itl_ms) < 50 (76," in capsys.readouterr().out
+    (tmp_path / "sw" / "sweep.yaml").write_text("baseline: file.yaml:base\nrequire: [turns_per_s > 1]\n")
+    assert cli.main(["report", str(tmp_path / "sw")]) == 0
     assert "chat: new against base: BETTER, Turns is 30.0% higher" in capsys.readouterr().out
     page = (tmp_path / "sw" / "index.html").read_text()
     assert "Turns, turns/s (primary)" in page

@@ -1,6 +1,7 @@
 """Published figures as sides: the block that vLLM prints, throughput JSON, and tables."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -8,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from inferload.analysis.comparison.read_sides import read_side
 from inferload.analysis.interop import imported, published, tables
-from paths import DATA
+from paths import DATA, ROOT
 
 from inferload import cli
 
@@ -69,7 +70,7 @@ def test_the_columns_of_a_table_are_read_if_its_rows_are_figures(
     first: dict[str, float], second: dict[str, float], border: str, changes: bool
 ) -> None:
     lines = [["Metric", "base", "tuned, 2"], *([name, f"**{first[name]}**", str(second[name])] for name in first)]
-    lines += [["GPU memory", "16GB", "5GB"]]
+    lines += [["Disk", "16GB", "5GB"]]
     if changes:
         lines[0] += ["Change", "gain"]
         lines[1:] = [[*line, "+0.5", "-3 %"] for line in lines[1:]]
@@ -78,7 +79,7 @@ def test_the_columns_of_a_table_are_read_if_its_rows_are_figures(
         ("base", list(first.values())),
         ("tuned, 2", [second[name] for name in first]),
     ]
-    assert all(side.unread == ("GPU memory",) for side in read)
+    assert all(side.unread == ("Disk",) for side in read)
 
 
 @pytest.mark.parametrize("border", BORDERS)
@@ -116,9 +117,9 @@ def test_a_table_without_a_figure_is_refused_in_one_line(
     ],
 )
 def test_columns_become_figures(header: str, cell: str, figure: str, value: float) -> None:
-    (row,) = tables.rows(f"| Setup | {header} | VRAM |\n|:---|---|---|\n| a | {cell} | 16GB |")
+    (row,) = tables.rows(f"| Setup | {header} | Disk |\n|:---|---|---|\n| a | {cell} | 16GB |")
     assert row.figures == {figure: pytest.approx(value)}
-    assert row.unread == ("VRAM",)
+    assert row.unread == ("Disk",)
 
 
 @pytest.mark.parametrize("number", ["1.38", "1,380.5", "42"])
@@ -150,10 +151,83 @@ def test_an_empty_cell_is_not_named(cell: str) -> None:
 
 def test_a_row_is_a_side_without_an_interval(tmp_path: Path) -> None:
     file = tmp_path / "table.md"
-    file.write_text("| Setup | TTFT P50 | VRAM |\n|---|---|---|\n| base | 450ms | 16GB |\n| awq | 280ms | 5GB |\n")
+    file.write_text("| Setup | TTFT P50 | Disk |\n|---|---|---|\n| base | 450ms | 16GB |\n| awq | 280ms | 5GB |\n")
     side = read_side(Path(f"{file}:2"))
     assert (side.label, side.runs[0].value("p50(ttft_ms)")) == ("awq", 280.0)
-    assert side.runs[0].notes == (published.ONE_FIGURE, "not read: VRAM")
+    assert side.runs[0].notes == (published.ONE_FIGURE, "not read: Disk")
+
+
+GB, GIB = 1e9 / 2**20, 1024.0
+
+
+@pytest.mark.parametrize(
+    ("heading", "cell", "gpus", "size_mib"),
+    [
+        ("VRAM", "16GB", "2", 16 * GB), ("VRAM", "16 GB", "", 16 * GB), ("Peak VRAM (GiB)", "2.5", "1", 2.5 * GIB),
+        ("显存占用", "8GB/GPU", "2", 16 * GB), ("显存 (GB/卡)", "8", "4", 32 * GB), ("GPU memory", "8 GiB x 2", "", 16 * GIB),
+        ("GPU memory [MiB]", "15360", "", 15360), ("gpu mem used", "80G per card", "2", 160 * GB),
+        ("VRAM", "8GB/GPU", "", None), ("VRAM", "16", "2", None), ("VRAM", "90%", "2", None), ("VRAM (%)", "90", "", None),
+        ("VRAM", "5-6 GB", "", None), ("GPU memory utilization", "0.9", "", None),
+    ],
+)  # fmt: skip
+def test_gpus_concurrency_and_memory_over_all_gpus_are_read_beside_figures(
+    heading: str, cell: str, gpus: str, size_mib: float | None, tmp_path: Path
+) -> None:
+    names, cells = ("Setup", "TP", "QPS", heading, "并发数"), ("a", gpus, "3", cell, "5")
+    rows = zip(names, cells, strict=True)
+    for text in (
+        f"| {' | '.join(names)} |\n|---|---|---|---|---|\n| {' | '.join(cells)} |",
+        "\n".join(f"| {name} | {value} |" for name, value in rows),
+    ):
+        file = tmp_path / "t.md"
+        file.write_text(text)
+        (run,) = read_side(file).runs
+        memory = {} if size_mib is None else {"max(gpu_memory_mib)": pytest.approx(size_mib)}
+        assert run.figures == {"turns_per_s": 3, **memory}
+        assert (run.prices.gpus, run.concurrency) == (int(gpus) if gpus else None, 5)
+        assert (heading in " ".join(run.notes)) == (size_mib is None)
+    assert tables.rows(f"| GPU | {heading} |\n|---|---|\n| T4 | {cell} |") == [], "no figure of a server"
+
+
+@pytest.mark.parametrize(
+    ("option", "text"),
+    [
+        (
+            [],
+            "Little's law: turns/s x E2E are 20.3 (配置A: TP=1, 无量化) and 21 (配置B: TP=1, AWQ INT4) turns in flight; not",
+        ),
+        (
+            ["--concurrency", "5"],
+            "Little's law: 5 concurrent turns of 1.65 s each give at most 3.02 turns/s, but 12.3 turns/s",
+        ),
+    ],
+)
+def test_a_pasted_comparison_is_checked_by_littles_law(
+    option: list[str], text: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    printed = str(ROOT / "tests/data/articles/001-printed.txt")
+    assert cli.main(["compare", printed, *option]) == 0
+    assert text in capsys.readouterr().out
+    assert cli.main(["compare", printed, "--concurrency", "0"]) == 2
+
+
+def test_a_table_has_the_best_by_each_goal_and_limits_rule_out_its_rows(capsys: pytest.CaptureFixture[str]) -> None:
+    table = str(ROOT / "tests/data/articles/001-table.md")
+    assert cli.main(["compare", table, "--gpu-hour-price", "2"]) == 0
+    shown = capsys.readouterr().out
+    for goal, best in (
+        ("TTFT, median, lowest", "TP=2+AWQ INT4"),
+        ("Output, highest", "TP=2+AWQ INT4"),
+        ("GPU memory, max, lowest", "+AWQ INT4 INT4"),
+        ("Cost of a million output tokens, lowest", "+AWQ INT4 INT4"),
+        ("Balance, lowest", "TP=2+AWQ INT4"),
+    ):
+        assert re.search(rf"{goal} +{re.escape(best)} .*not tested", shown)
+    assert cli.main(["compare", table, "--require", "p50(ttft_ms) < 300", "--require", "output_tok_per_s > 2500"]) == 0
+    shown = capsys.readouterr().out
+    assert "+AWQ INT4 INT4 is ruled out by output_tok_per_s > 2500 (1,800, one run)" in shown
+    assert shown.endswith("Best in TTFT, median; Mean TPOT; Output; GPU memory, max: TP=2+AWQ INT4\n")
+    assert cli.main(["compare", table, "--require", "p99(ttft)"]) == 2
 
 
 @given(st.lists(st.tuples(*[st.integers(1, 10**7)] * 3), min_size=1, max_size=3), st.booleans())

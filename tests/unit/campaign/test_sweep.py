@@ -529,7 +529,7 @@ def test_a_sweep_resumes_after_a_signal_and_a_kill(tmp_path: Path) -> None:
         "tiny-prefix-caching, tiny-all", "v.yaml:cached, v.yaml:broken"
     )
     text = text.replace("smoke", "quick.yaml").replace(
-        "pairs: 4", "pairs: 1\nreports: false\ncost: {gpu_hour_price: 2.5}"
+        "pairs: 4", "pairs: 1\nreports: false\ncost: {gpu_hour_price: 2.5}\nrequire: [turns_per_s > 1e9]"
     )
     (tmp_path / "sweep.yaml").write_text(text)
     out = tmp_path / "out"
@@ -565,12 +565,15 @@ def test_a_sweep_resumes_after_a_signal_and_a_kill(tmp_path: Path) -> None:
     assert "| quick/broken/000 | the server did not start" in index
     assert "cached against base" in index, index
     assert "million output tok" in index
+    assert "NO SIDE IS LEFT: base is ruled out by turns_per_s > 1e9" in index
     variant = json.loads((out / "quick/cached/000/run.json").read_text())["variant"]
     assert variant["name"] == "cached"
     assert variant["hardware"] == {"gpu": "none", "gpus": 0, "memory_gib": 1}
     assert variant["prices"] == {"gpu_hour": 2.5, "gpus": 1}
     assert variant["memory_mb"] > 1
     assert variant["startup_s"] > 0
+    assert variant["command_line"].startswith("inferload deploy up tiny --engine simulator -- --hardware cpu-tiny ")
+    assert variant["weights_gb"] > 0
     assert Journal(out).servers == set()
     assert Journal(out).under_way == {}
 

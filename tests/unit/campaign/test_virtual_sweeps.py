@@ -10,9 +10,12 @@ from typing import Any
 
 import psutil
 import pytest
+from inferload.deploy.servers.engines import ServerSpec, shell_line
+from inferload.deploy.variants.variant import named
 from locust_process import summary_of
 from paths import SUPPORT
 
+from inferload import cli
 from inferload.base import rundir
 from inferload.base.errors import UsageError
 from inferload.base.virtual_orders import Order, Ordered
@@ -52,11 +55,20 @@ def performed(planned: Sweep, folder: Path) -> Journal:
 
 
 @pytest.mark.usefixtures("forked_programs")
-def test_a_sweep_on_a_virtual_clock_has_the_runs_of_its_plan(tmp_path: Path) -> None:
-    journal = performed(sweep(clock="virtual"), tmp_path / "sweep")
-    assert [entry.cause for entry in journal.runs] == [None, None]
+def test_a_sweep_on_a_virtual_clock_has_the_runs_of_its_plan_and_a_best_variant(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    planned = sweep(clock="virtual", baseline="llama3-baseline", variants=["llama3-tp2"], pairs=3)
+    journal = performed(planned, tmp_path / "sweep")
+    assert [entry.cause for entry in journal.runs] == [None] * 6
     runs = [summary_of(tmp_path / "sweep" / entry.folder) for entry in journal.runs]
-    assert len({run["run"]["seed"] for run in runs}) == 2
+    assert len({run["run"]["seed"] for run in runs}) == 3
+    sides = [str(tmp_path / "sweep/smoke" / name) for name in planned.all_variants]
+    assert cli.main(["compare", *sides, "--require", "mean(ttft_ms) < 5000"]) == 0
+    *_, said, command = capsys.readouterr().out.splitlines()
+    assert said.startswith("Best in Mean TTFT;")
+    assert said.endswith(": llama3-tp2")
+    assert command == f"  {shell_line(ServerSpec(variant=named('llama3-tp2')))}"
     assert all(run["window_s"] == 3 and run["turns"]["failed"] == 0 for run in runs)
     report = [sys.executable, "-m", "inferload", "report", str(tmp_path / "sweep" / journal.runs[0].folder)]
     assert subprocess.run(report, capture_output=True, check=False).returncode == 0

@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shlex
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -23,8 +24,9 @@ from inferload.deploy.launcher.machine_checks import (
     visible_gpus,
 )
 from inferload.deploy.render.shell_script import script
-from inferload.deploy.servers.engines import ServerSpec, command_of, line_of
+from inferload.deploy.servers.engines import ServerSpec, command_of, line_of, shell_line
 from inferload.deploy.servers.local import priced
+from inferload.deploy.servers.sizing import weights_gb
 from inferload.deploy.simulator import flags as simulator_flags
 from inferload.deploy.variants.variant import Variant, bundled, changed, document, family_of, named
 from inferload.deploy.vllm.arguments import REFUSED, REFUSED_VALUES, faults, to_argv
@@ -66,6 +68,23 @@ def test_a_variant_inherits_the_rest_of_its_base() -> None:
 def test_the_old_forms_are_refused_today_or_run_as_they_are() -> None:
     gone = {name for name, variant in bundled().items() if variant.old and faults(variant.old.split())}
     assert {"llama70-draft", "llama31-graphs-256", "llama31-clean", "llama70-throughput"} <= gone
+
+
+def test_results_record_a_command_line_of_each_variant_that_the_shell_and_vllm_accept() -> None:
+    for variant in bundled().values():
+        given = replace(variant, environment={**variant.environment, "NOTE": "a b; c"})
+        words = shlex.split(shell_line(ServerSpec(variant=given, extra=("--seed", "1"))))
+        at = next(index for index, word in enumerate(words) if "=" not in word)
+        assert "NOTE=a b; c" in words[:at]
+        assert faults(words) == []
+        if words[at] == "vllm":
+            assert words[at : at + 3] == ["vllm", "serve", variant.model]
+            assert words[at + 3 :] == [*to_argv(variant.args), "--seed", "1"]
+        else:  # a generated model
+            spec = ServerSpec(model=words[at + 3], extra=tuple(words[words.index("--") + 1 :]))
+            assert command_of(spec).argv[-2:] == ("--seed", "1")
+    assert weights_gb(bundled()["llama3-baseline"]) == pytest.approx(16.06)
+    assert weights_gb(bundled()["llama70-draft"]) is None
 
 
 @pytest.mark.parametrize(
