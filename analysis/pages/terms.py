@@ -13,7 +13,7 @@ from . import texts
 from .glossary import DEFINITIONS, anchor
 
 _TEXTS = {term: text for term, _, _, text in DEFINITIONS}
-_CODE = re.compile(r"\(([a-z][a-z_-]+)")  # code of a reason or cause in a sentence
+_CODE = re.compile(r"[(（]([a-z][a-z_-]+)")  # code of a reason or cause in a sentence
 _GATE = re.compile(r"^(?:\w+\((\w+)\)|(\w+) ?[<>={])")  # measure of `p99(ttft_ms) < 2000` or `failed_ratio < 0.01`
 
 

@@ -39,7 +39,7 @@ NAMES = (
         "scenario",
         "source",
     ),
-    *("best", "closest", "Source", "Published with", "Machine of the client", "claim", "why"),
+    *("best", "closest", "target", "model", "Source", "Published with", "Machine of the client", "claim", "why"),
 )
 _UNKNOWN = ("not known", "not measured")
 _JOINED = {". ": "。", "; ": "；"}  # separators
@@ -53,7 +53,8 @@ _PATTERNS = {
     "#": r"[-+\d][\d.,]*(?: (?:%|ms|s|tok/s|turns/s|sessions/s))?",
     "": r"\S*?[^\s,;:](?: %)?(?: to \S*?[^\s,;:](?: %)?)?",
 }
-_BLANK = re.compile(r"(?<=[\u3000-\u9fff]) (?=[\u3000-\u9fff])")  # between Chinese characters
+# A blank between Chinese characters, or beside a full-width mark.
+_BLANK = re.compile(r"(?<=[\u3000-\u9fff]) (?=[\u3000-\u9fff])|(?<=[\u3000-\u303f\uff00-\uffef]) | (?=[\uff00-\uffef])")
 # Numbers, units and abbreviations, which need no translation.
 _NEUTRAL = re.compile(r"(?:[^A-Za-z]|\b(?:[A-Z][A-Z0-9]+|ms|s|min|h|tok|turns/s|sessions/s|GiB|MHz|p\d+)\b)+")
 
@@ -135,13 +136,14 @@ def _entry(text: str) -> str | None:
     """Return the Chinese text of an entry, with a full stop or without; None without an entry."""
     if (exact := _exact().get(text)) is not None:
         return exact
+    if text.endswith(".") and (sentence := _entry(text[:-1])) is not None:
+        return f"{sentence}。"
     for template in _templates():
         match = template.pattern.fullmatch(text)
         if match and (filled := _filled(template, match.groupdict())) is not None:
             return filled
-    if text.endswith(".") and (sentence := _entry(text[:-1])) is not None:
-        return f"{sentence}。"
-    return None
+    # Some sentences of the code get a capital.
+    return _entry(text[0].lower() + text[1:]) if "A" <= text[:1] <= "Z" else None
 
 
 def _filled(template: Template, found: Mapping[str, str]) -> str | None:

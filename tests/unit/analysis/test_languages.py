@@ -170,11 +170,6 @@ def test_a_name_that_is_also_a_text_is_kept(chinese: None) -> None:
     )
 
 
-def test_english_is_unchanged() -> None:
-    assert texts.tr("The measurement is valid.") == "The measurement is valid."
-    assert texts.head(Head("Latency")) == "Latency"
-
-
 def test_the_chinese_pages(chinese: None, golden: Callable[[str, str], None], tmp_path: Path) -> None:
     path = synthetic.write(tmp_path)
     opened = frames.load(OpenRun(path))
