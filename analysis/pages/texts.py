@@ -1,9 +1,9 @@
 """Texts of pages and findings in the language of the process: English in the code, others looked up where a text is shown.
 
 `zh.toml` maps English texts to Chinese ones. A placeholder in both stands for what varies: `{word}` for a name without blanks, a
-number or a range, `{word#}` for a number with its unit, `{word*}` for any clause; these are kept. `{word!t}`, a clause, and
-`{word!c}`, several of them, are looked up in their turn, and must be found. A text without an entry is looked up by its sentences,
-then by its clauses, which semicolons separate, and stays English otherwise.
+number or a range, `{word#}` for a number with its unit, `{word*}` for any clause; these are kept. `{word!t}`, a clause, `{word!c}`,
+several of them, and `{word!k}`, a code, are looked up in their turn, and must be found. A text without an entry is looked up by its
+sentences, then by its clauses, which semicolons separate, and stays English otherwise.
 """
 
 import re
@@ -22,7 +22,7 @@ from inferload.scenario import language
 
 from .glossary import FIGURES
 
-PLACEHOLDER = re.compile(r"\{(\w+)(![tc]|\*|#)?\}")
+PLACEHOLDER = re.compile(r"\{(\w+)(![tck]|\*|#)?\}")
 # Columns and facts whose values are names, code or messages of others.
 NAMES = (
     *("class", "turn", "worker", "run", "gate", "configuration", "first message", "exception", "of turns", "variant"),
@@ -49,6 +49,7 @@ _OF_ONE_CLAUSE = r"(?:(?!\. |; ).)+?"
 _PATTERNS = {
     "!t": _OF_ONE_CLAUSE,
     "!c": r".+?",
+    "!k": r"[a-z]+(?:-[a-z]+)*",
     "*": _OF_ONE_CLAUSE,
     "#": r"[-+\d][\d.,]*(?: (?:%|ms|s|tok/s|turns/s|sessions/s))?",
     "": r"\S*?[^\s,;:](?: %)?(?: to \S*?[^\s,;:](?: %)?)?",
@@ -94,9 +95,9 @@ def _exact() -> dict[str, str]:
 
 @cache
 def _templates() -> list[Template]:
-    """Return the texts with placeholders, those with most fixed characters first."""
+    """Return the texts with placeholders: those that begin with any text last, those with most fixed characters first."""
     found = [key for key in entries() if PLACEHOLDER.search(key)]
-    found.sort(key=lambda key: -len(PLACEHOLDER.sub("", key)))
+    found.sort(key=lambda key: (bool(re.match(r"\{\w+\*", key)), -len(PLACEHOLDER.sub("", key))))
     return [Template(_pattern(key), entries()[key], dict(PLACEHOLDER.findall(key))) for key in found]
 
 

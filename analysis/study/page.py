@@ -21,7 +21,7 @@ from . import charts, tables
 from .findings import Finding, finding, measured
 from .results import StudyResults, collect, read_results
 
-_IN_TWO_LINES = 8  # claims
+_IN_TWO_LINES, _SHOWN = 8, 18  # claims on a terminal
 
 
 def is_study(folder: Path) -> bool:
@@ -55,15 +55,16 @@ def _tables(plan: Study, results: StudyResults) -> list[Table]:
 
 
 def summary(plan: Study, results: StudyResults) -> list[str]:
-    """Return finding, claim and figures of each claim: a line each, or two if there are at most `_IN_TWO_LINES`."""
+    """Return finding, claim and figures of `_SHOWN` claims: a line each, or two if there are at most `_IN_TWO_LINES`."""
     found = _findings(plan, results)
+    left_out = [texts.tr(f"{len(found) - _SHOWN} more on the page")] if len(found) > _SHOWN else []
     between = "\n      " if len(found) <= _IN_TWO_LINES else texts.tr("; ")
     return [
         texts.tr(each.answer)
         + texts.tr(": ")
         + between.join(filter(None, [str(each.claim.text), texts.tr(tables.figures_of(each))]))
-        for each in found
-    ]
+        for each in found[:_SHOWN]
+    ] + left_out
 
 
 def headline(plan: Study, results: StudyResults) -> str:

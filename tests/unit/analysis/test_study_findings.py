@@ -144,7 +144,7 @@ def test_a_heading_has_the_load_that_ran_else_that_of_the_plan() -> None:
     assert "\n16 users; 100 turns in 2 s per run; " in page.markdown(plan, results(*recorded))
 
 
-@pytest.mark.parametrize(("claims", "lines"), [(1, 2), (8, 16), (9, 9), (20, 20)])
+@pytest.mark.parametrize(("claims", "lines"), [(1, 2), (8, 16), (9, 9), (18, 18), (40, 19)])
 def test_the_findings_fit_on_a_terminal(claims: int, lines: int) -> None:
     plan = plan_of()
     plan = plan.model_copy(update={"claims": (plan.claims[0],) * claims})
