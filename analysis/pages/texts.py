@@ -42,6 +42,7 @@ NAMES = (
     *("best", "closest", "target", "model", "Source", "Published with", "Machine of the client", "claim", "why"),
 )
 _UNKNOWN = ("not known", "not measured")
+_LONGEST, _LONGEST_CLAUSE = 4_000, 500  # characters of texts that are looked up: messages of servers may be hostile
 _JOINED = {". ": "。", "; ": "；"}  # separators
 _PLOT_TEXTS = ("text", "name", "title")
 _STATISTICS = ("mean", "min", "max", "p50", "p90", "p95", "p99", "p99.9")
@@ -118,7 +119,7 @@ def _chinese(text: str) -> str:
     if found is not None:
         return found
     for separator in _JOINED:
-        if separator in text:
+        if separator in text and len(text) <= _LONGEST:
             return _joined(text.split(separator), separator)
     return text
 
@@ -137,6 +138,8 @@ def _entry(text: str) -> str | None:
     """Return the Chinese text of an entry, with a full stop or without; None without an entry."""
     if (exact := _exact().get(text)) is not None:
         return exact
+    if len(text) > _LONGEST_CLAUSE:
+        return None
     if text.endswith(".") and (sentence := _entry(text[:-1])) is not None:
         return f"{sentence}。"
     for template in _templates():
