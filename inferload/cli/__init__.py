@@ -166,9 +166,9 @@ def main(argv: list[str] | None = None) -> int:
             KEY_ON_COMMAND_LINE if is_key(first) else f"{first}: unknown; a command comes first: inferload --help"
         )
     arguments = parser.parse_args(words)
-    language.use(getattr(arguments, "lang", None))
+    chosen = language.used(getattr(arguments, "lang", None))
     try:
-        with contextlib.redirect_stdout(cast(TextIO, _Escaping(sys.stdout))):
+        with chosen, contextlib.redirect_stdout(cast(TextIO, _Escaping(sys.stdout))):
             code = int(arguments.run(arguments) or 0)
             sys.stdout.flush()
         return code

@@ -13,18 +13,13 @@ _chosen: ContextVar[Language | None] = ContextVar("language", default=None)
 
 
 def current() -> Language:
-    """Return the language that was chosen with `use`, else that of the locale."""
+    """Return the language that was chosen with `used`, else that of the locale."""
     return _chosen.get() or of_environment()
 
 
-def use(language: Language | None) -> None:
-    """Choose the language of this process; None: that of the locale."""
-    _chosen.set(language)
-
-
 @contextmanager
-def used(language: Language) -> Iterator[None]:
-    """Choose a language within a context."""
+def used(language: Language | None) -> Iterator[None]:
+    """Choose the language within a context; None: that of the locale."""
     before = _chosen.set(language)
     try:
         yield

@@ -187,9 +187,22 @@ def test_the_chinese_pages(chinese: None, golden: Callable[[str, str], None], tm
     model = build(opened.recorded, opened.notes)
     golden("report.zh.md", report.markdown(model, opened.marks).partition("<details>")[0])
     six = results(*pairs(BEFORE, AFTER), run("b", 6, level="invalid", ttft=1.0))
-    golden("study.zh.md", study.markdown(plan_of(), six))
+    plan = PLAN.replace("title: A small study", "title: {en: A small study, zh: 一个小实验}")
+    plan = plan.replace("text: It halves TTFT", "text: {en: It halves TTFT, zh: TTFT 减半}")
+    golden("study.zh.md", study.markdown(plan_of(plan.replace("label: new", "label: {en: new, zh: 新}")), six))
     golden("comparison.zh.md", comparison.markdown([compared(*sides(0.10, 8))]))
     assert '<html lang="zh-CN">' in study.html(plan_of(), six, plotly="")
+
+
+def test_a_chart_keeps_its_data(chinese: None) -> None:
+    chart = {
+        "data": [{"name": "from send", "x": ["Latency", 1.5], "text": ["failed"]}],
+        "layout": {"title": {"text": "in flight"}},
+    }
+    assert texts.plot(chart) == {
+        "data": [{"name": "从发送算起", "x": ["Latency", 1.5], "text": ["failed"]}],
+        "layout": {"title": {"text": "进行中"}},
+    }
 
 
 def test_a_language_that_does_not_exist_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
@@ -221,6 +234,5 @@ def test_a_chinese_report_has_the_same_json(tmp_path: Path, capsys: pytest.Captu
         assert cli.main(["report", str(path), "--lang", name]) == 0
         written[name] = {file.name: file.read_bytes() for file in (*path.glob("*.json"), *path.glob("*.csv"))}
         assert f'<html lang="{name}">' in (path / "report.html").read_text(encoding="utf-8")
-    language.use(None)
     assert written["en"] == written["zh-CN"]
     assert "未通过：3 个门禁中 2 个未通过；44 轮中 1 轮失败" in capsys.readouterr().out
