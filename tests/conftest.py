@@ -33,6 +33,8 @@ del os.environ["LOCUST_SKIP_MONKEY_PATCH"]
 # Started programs inherit it: under nohup SIGHUP is ignored, and Locust would ignore it too.
 signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
+os.environ["LC_ALL"] = "C.UTF-8"  # pages are in the language of the locale
+
 # Without limits on the time of examples, because of busy machines. The same examples in every run; `make soak` draws more, and
 # others each time. Its failures become explicit `@example`s.
 EXPLORING = os.environ.get("INFERLOAD_SOAK") == "1"

@@ -12,6 +12,7 @@ from inferload.base.errors import UsageError
 from inferload.figures.limits.gate import GateError
 from inferload.results import ci, ci_texts, prices
 from inferload.results.prices import UNPRICED, Prices
+from inferload.scenario import language
 
 if TYPE_CHECKING:
     from ..comparison.compare import Comparison
@@ -69,6 +70,7 @@ def register(subparsers: Any) -> None:
     )
     _add_outputs(add)
     prices.add_options(parser)
+    language.add_option(add)
     _add_limits(add)
     parser.set_defaults(run=run)
 

@@ -12,6 +12,7 @@ from inferload.base.errors import UsageError
 from inferload.base.escaping import escaped
 from inferload.results import ci, prices
 from inferload.results.open_run import OpenRun
+from inferload.scenario import language
 
 _PRICES = ("gpu_hour_price", "gpus", "cached_price_ratio")
 
@@ -69,12 +70,15 @@ def register(subparsers: Any) -> None:
     )
     ci.add_options(parser)
     prices.add_options(parser)
+    language.add_option(parser.add_argument)
+    parser.add_argument("--details", action="store_true", help="with the folder of a study: also print its tables")
     parser.add_argument("--together", type=Path, metavar="DIR", help="also write a page of all runs to DIR/index.html")
     parser.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Write the reports; return 0 for any verdict, since the exit code of the run reflects it."""
+    from ..pages.texts import tr
     from ..report.report import ReportOptions, make, make_of_locust
 
     _check(arguments)
@@ -86,13 +90,14 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.locust_csv is not None:
         reports = [make_of_locust(arguments.locust_csv, arguments.scrape, arguments.out, options)]
     else:
-        for lines in filter(None, map(_of_folder, arguments.run_dirs)):
-            print("\n  ".join(map(str, lines)))
+        for folder in arguments.run_dirs:
+            if lines := _of_folder(folder, arguments.details):
+                print("\n  ".join(tr(str(line)) for line in lines))
         single = [OpenRun(folder) for folder in arguments.run_dirs if _kind(folder) == "run"]
         _refresh_summaries(single)
         reports = [make(run, options) for run in single]
     for report in reports:
-        lines = (report.verdict, report.html, report.markdown, report.timeline)
+        lines = (tr(report.verdict), report.html, report.markdown, report.timeline)
         print("\n  ".join(escaped(str(line)) for line in lines))
     if arguments.vllm_bench is not None:
         print(f"  {arguments.vllm_bench}")
@@ -151,15 +156,15 @@ def _kind(folder: Path) -> str:
     return "runs" if runs_below(folder) else "run"
 
 
-def _of_folder(folder: Path) -> tuple[object, ...]:
-    """Write the page of a folder of runs; return its summary and paths, empty for a run directory."""
+def _of_folder(folder: Path, details: bool) -> tuple[object, ...]:
+    """Write the page of a folder of runs; return its summary and paths, empty for a run directory. `details`: of a study."""
     from ..report.multi_run_page import make_runs, make_sweep, runs_below
     from ..report.search_page import make_search
     from ..study.page import make_study
 
     match _kind(folder):
         case "study":
-            return make_study(folder)
+            return make_study(folder, details)
         case "search":
             return make_search(folder)
         case "sweep":
@@ -189,6 +194,10 @@ def _check(arguments: argparse.Namespace) -> None:
     of_one = arguments.vllm_bench is not None or (arguments.server_log is not None and not locust)
     if runs != 1 and (of_one or arguments.form == "llm-d"):
         raise UsageError("report: --vllm-bench, --server-log and --as llm-d require a single run directory")
+    others = [folder for folder in arguments.run_dirs if arguments.details and _kind(folder) != "study"]
+    if others or (arguments.details and locust):
+        other = arguments.locust_csv if locust else others[0]
+        raise UsageError(f"report: --details: {other} is not the folder of a study; its page has all tables")
     _check_kinds(arguments)
 
 

@@ -8,6 +8,7 @@ from inferload.base.numbers import short
 from ..charts import load
 from ..charts.chart import Picture
 from ..charts.load import FIGURES, Curve, LoadPoint
+from ..data import ran as of_load
 from ..pages import shell
 from . import text
 from .arms import between_arms
@@ -30,6 +31,12 @@ class Part:
     links: tuple[tuple[str, str], ...] = ()
     curves: tuple[Side, ...] = ()
     arms: tuple[Comparison, ...] = ()
+
+    @property
+    def loads(self) -> list[tuple[str, str]]:
+        """Load that ran, in one line for each load; empty for results of other clients."""
+        known = [run.ran for side in self.sides for run in side.counted if run.ran is not None]
+        return of_load.lines({self.name: known}) if known else []
 
     @property
     def sides(self) -> tuple[Side, ...]:

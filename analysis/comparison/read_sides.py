@@ -22,6 +22,7 @@ from inferload.scenario.schema import tasks
 from ..charts.load import FIGURES
 from ..data.figures import HIGHEST_LOAD, steady_value_of, value_of
 from ..data.manifest import arrivals_of, recorded_prices, scenario_of, slo_of
+from ..data.ran import per_turn, ran
 from ..interop import imported
 from ..interop.result import Imported
 from . import served
@@ -102,15 +103,16 @@ def read_run(opened: OpenRun, names: tuple[str, ...] = NAMES) -> Run:
         settings=_settings(manifest),
         slo=slo_of(manifest),
         server=_server(manifest),
-        output_tokens=_per_turn(measured.output_tokens, measured.output_tokens_from),
-        input_tokens=_per_turn(measured.input_tokens, measured.input_tokens_from),
+        output_tokens=per_turn(measured.output_tokens, measured.output_tokens_from),
+        input_tokens=per_turn(measured.input_tokens, measured.input_tokens_from),
         # vLLM reports cached tokens only if there are any.
-        cached_tokens=_per_turn(measured.cached_tokens, measured.input_tokens_from),
+        cached_tokens=per_turn(measured.cached_tokens, measured.input_tokens_from),
         prices=recorded_prices(manifest, path),
         window_s=summary.window_s,
         started_at=manifest.started_at,
         notes=tuple(f"{path_label(path)}: {note}" for note in notes_on_tokens(TPOT.key, turns)),
         lasted_s=_lasted_s(manifest),
+        ran=ran(manifest.load, summary),
         scenario=manifest.scenario.name,
         loads=_loads(manifest, summary),
         arm=summary.cache.arm or ARMS[0],
@@ -173,11 +175,6 @@ def _loads(manifest: Manifest, summary: Summary) -> tuple[LoadFigures, ...]:
         for load, unit in ((users, "users"), (sessions_per_s, "sessions/s"))
         if isinstance(load, int | float)
     )
-
-
-def _per_turn(total: int | None, reported: int | None) -> float | None:
-    """Return the mean over the turns that reported a count, failed ones included."""
-    return total / reported if total is not None and reported else None
 
 
 def _settings(manifest: Manifest) -> dict[str, Any]:

@@ -15,6 +15,7 @@ from inferload.results.statistics.not_served import NotServed, of_counts, total
 
 from ..data.figures import ALL, OF_TEXTS, value_of
 from ..data.manifest import with_gpus
+from ..data.ran import Ran
 from . import served
 
 NAMES = tuple(figure.name for figure in (*ALL, OF_TEXTS))
@@ -58,6 +59,7 @@ class Run:
     concurrency: float | None = None  # limit on concurrent requests, if any
     started_at: str = ""
     lasted_s: float | None = None  # from started_at to the end of the drain
+    ran: Ran | None = None  # its load; None: of another client
     notes: tuple[str, ...] = ()
     scenario: str = ""
     ok_and_sent: tuple[int, int] | None = None  # successful turns, sent turns

@@ -9,6 +9,7 @@ from inferload.figures.table import Cell, Table
 from inferload.figures.turn_figures import E2E, TPOT, TTFT
 
 from ..data.figures import OF_TEXTS, TABLE, Term
+from ..pages.texts import Name
 from . import costs
 from .best import BestSide, Decision
 from .compare import Comparison, FigureRow
@@ -58,7 +59,7 @@ def change(rows_of: Sequence[TableRow]) -> Table | None:
 
 def effects(comparison: Comparison) -> Table:
     """Return a row for each figure: both sides, change with interval, p and answer."""
-    sides = (comparison.baseline.label, comparison.candidate.label)
+    sides = (Name(comparison.baseline.label), Name(comparison.candidate.label))
     columns = ("figure", *sides, "change", "difference", "95 % CI", "p", "p, sign flips", "answer")
     rows = []
     for row in comparison.rows:
@@ -68,7 +69,7 @@ def effects(comparison: Comparison) -> Table:
         flips = "" if effect is None or effect.p_sign_flip is None else p_text(effect.p_sign_flip)
         rows.append(
             (
-                Head(term.head.text + " (primary)" * row.primary, term.figure.key),
+                Head(f"{term.head.text} (primary)", term.figure.key) if row.primary else term.head,
                 row.baseline,
                 row.candidate,
                 _change(row) or None,

@@ -14,7 +14,8 @@ from inferload.results.statistics.paired_runs import ALPHA, OTHERS_ALONE, POWER
 from inferload.turns.states import DROPPED, FAILED, UNFINISHED
 
 from ..data.figures import OF_GOALS
-from ..pages import wording
+from ..pages import texts, wording
+from ..pages.texts import tr
 from . import costs, tables
 from .arms import between_arms
 from .best import Decision, best_by_goal
@@ -213,22 +214,36 @@ def _contents(comparisons: Sequence[Comparison]) -> Contents:
 
 def text(comparisons: Sequence[Comparison]) -> str:
     all_of = _contents(comparisons)
-    parts = [*all_of.none_left, *all_of.simulated, *map(table.text, all_of.tables), all_of.cost]
-    parts += ["\n".join([each.headline, *each.remarks, "", table.text(each.effects)]) for each in all_of.compared]
-    parts += [all_of.family, *map(table.text, all_of.best), "\n".join(all_of.best_notes)]
-    lines = [line for said, command in all_of.winners for line in (said, _indented(command, 2)) if line]
+    parts = [*map(tr, (*all_of.none_left, *all_of.simulated)), *map(_text, all_of.tables), tr(all_of.cost)]
+    parts += [
+        "\n".join([*map(tr, (each.headline, *each.remarks)), "", _text(each.effects)]) for each in all_of.compared
+    ]
+    parts += [tr(all_of.family), *map(_text, all_of.best), "\n".join(map(tr, all_of.best_notes))]
+    lines = [line for said, command in all_of.winners for line in (tr(said), _indented(command, 2)) if line]
     return "\n\n".join(filter(None, [*parts, "\n".join(lines)])) + "\n"
+
+
+def _text(shown: table.Table) -> str:
+    return table.text(texts.table(shown))
+
+
+def _markdown(shown: table.Table) -> str:
+    return table.markdown(texts.table(shown, NOT_KNOWN), 3)
+
+
+def _plain(line: str) -> str:
+    return plain(tr(line))
 
 
 def markdown(comparisons: Sequence[Comparison]) -> str:
     all_of = _contents(comparisons)
-    parts = [f"**{plain(line)}**" for line in (*all_of.none_left, *(each.headline for each in all_of.compared))]
-    parts += [*map(plain, all_of.simulated), *(table.markdown(shown, 3) for shown in all_of.tables), plain(all_of.cost)]
-    parts += [*(table.markdown(shown, 3) for shown in all_of.best), _bullets(all_of.best_notes)]
-    parts += [part for said, command in all_of.winners for part in (plain(said), _indented(command, 4))]
+    parts = [f"**{_plain(line)}**" for line in (*all_of.none_left, *(each.headline for each in all_of.compared))]
+    parts += [*map(_plain, all_of.simulated), *map(_markdown, all_of.tables), _plain(all_of.cost)]
+    parts += [*map(_markdown, all_of.best), _bullets(all_of.best_notes)]
+    parts += [part for said, command in all_of.winners for part in (_plain(said), _indented(command, 4))]
     for each in all_of.compared:
-        parts += [f"### {plain(each.title)}", _bullets(each.remarks), table.markdown(each.effects, 3)]
-    return "\n\n".join(filter(None, [*parts, plain(all_of.family)])) + "\n"
+        parts += [f"### {_plain(each.title)}", _bullets(each.remarks), _markdown(each.effects)]
+    return "\n\n".join(filter(None, [*parts, _plain(all_of.family)])) + "\n"
 
 
 def _indented(command: str, by: int) -> str:
@@ -237,7 +252,7 @@ def _indented(command: str, by: int) -> str:
 
 
 def _bullets(lines: Sequence[str]) -> str:
-    return "\n".join(f"* {plain(line)}" for line in lines)
+    return "\n".join(f"* {_plain(line)}" for line in lines)
 
 
 def block(comparisons: Sequence[Comparison]) -> str:

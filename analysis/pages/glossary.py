@@ -146,11 +146,11 @@ _PARTS = (
 )
 
 _OF_GOALS = (term.figure for term in OF_GOALS)
-_FIGURES = (*TURN_FIGURES, *RATE_FIGURES, *CLIENT_FIGURES, *SERVER_FIGURES, *LOG_FIGURES, *_OF_GOALS)
+FIGURES = (*TURN_FIGURES, *RATE_FIGURES, *CLIENT_FIGURES, *SERVER_FIGURES, *LOG_FIGURES, *_OF_GOALS)
 
 # (term, name, unit, definition). The term of a figure is its key; a table names it in the head of a column or row.
 DEFINITIONS: tuple[tuple[str, str, str, str], ...] = (
-    *((figure.key, figure.title, "%" if figure.form == "share" else figure.unit, figure.text) for figure in _FIGURES),
+    *((figure.key, figure.title, "%" if figure.form == "share" else figure.unit, figure.text) for figure in FIGURES),
     *((term, term, unit, text) for term, unit, text in (
         *_STATISTICS, *_RATES, *_COUNTS, *_SERVERS, *_CLIENT, *_CACHE, *_PARTS,
         *_TURNS, *_TASKS, *_SEARCH, *_COMPARISON, *_AGREEMENT, *_LOCUST, *_CODES,

@@ -20,8 +20,11 @@ from inferload.base import escaping
 from inferload.base.errors import UsageError
 from inferload.base.numbers import NOT_KNOWN, NOT_MEASURED
 from inferload.figures import table
+from inferload.figures.table import Table
+from inferload.scenario import language
 
 from ..charts.chart import Picture
+from . import texts
 from .terms import Terms
 
 _PLAIN = 60_000  # characters; longer documents are compressed
@@ -39,7 +42,7 @@ class Data:
 
 def html(template: str, drawn: Sequence[Picture] = (), plotly: str | None = None, **context: Any) -> str:
     """Render a page. `plotly`: packed plotly.js (default: the installed one). `lanes` in the context: turns of minutes."""
-    figures: dict[str, Any] = {"figures": {picture.key: picture.figure for picture in drawn}}
+    figures: dict[str, Any] = {"figures": {picture.key: texts.plot(picture.figure) for picture in drawn}}
     figures |= {"lanes": context.pop("lanes", None), "chosen": context.pop("chosen", None)}
     library = "" if not drawn else packed_plotly() if plotly is None else plotly
     return (
@@ -64,7 +67,10 @@ def markdown(template: str, **context: Any) -> str:
 
 @functools.cache
 def environment(escape: bool) -> jinja2.Environment:
-    """Return the template environment. Filters for Markdown: `table`, `text` (escaped), `code` (a code span), `ours` (trusted)."""
+    """Return the template environment. Filters for Markdown: `table`, `text` (escaped), `code` (a code span), `ours` (trusted).
+
+    `_` and the filter `tr` show a text in the language of the process.
+    """
     templates = jinja2.Environment(
         loader=jinja2.PackageLoader(__package__ or "inferload.analysis.pages", "."),
         autoescape=escape,
@@ -76,11 +82,29 @@ def environment(escape: bool) -> jinja2.Environment:
             f"%s-{'html' if escape else 'md'}-{version('inferload')}-{jinja2.__version__}.cache",
         ),
     )
-    templates.filters["table"] = table.markdown
+    templates.globals |= {"_": texts.tr, "value_of": texts.value, "lang": _tag, "parted": _parted}
+    templates.filters["tr"] = texts.tr
+    templates.filters["table"] = _table
     templates.filters["text"] = escaping.markdown
     templates.filters["code"] = escaping.code_span
     templates.filters["ours"] = lambda text: escaping.Markdown(text.replace("|", "\\|"))
     return templates
+
+
+def _table(shown: Table, level: int = 2, caution: str = "") -> str:
+    """Format a table as Markdown. `caution`: mark in its title."""
+    return table.markdown(texts.table(shown, NOT_KNOWN).marked(texts.tr(caution)), level)
+
+
+def _tag() -> str:
+    """Return the language of the page for browsers."""
+    return "zh-CN" if language.current() == "zh" else "en"
+
+
+def _parted(verdict: str, headline: str) -> tuple[str, str, str]:
+    """Split a verdict behind its state, the first word of its headline if a colon follows."""
+    state, colon, _ = headline.partition(":" if ":" in headline else "：")
+    return state, colon, verdict.removeprefix(state + colon)
 
 
 class _Compiled(jinja2.FileSystemBytecodeCache):

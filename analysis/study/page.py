@@ -11,12 +11,17 @@ from inferload.base.errors import explained
 from inferload.base.numbers import plural
 from inferload.campaign.sweep import study
 from inferload.campaign.sweep.study import RESULTS, STUDY, Study
+from inferload.figures import table
+from inferload.figures.table import Table
+from inferload.scenario import language
 
-from ..pages import shell
+from ..pages import shell, texts
 from ..pages.wording import is_simulated, simulated
 from . import charts, tables
 from .findings import Finding, finding, measured
 from .results import StudyResults, collect, read_results
+
+_IN_TWO_LINES, _SHOWN = 8, 18  # claims on a terminal
 
 
 def is_study(folder: Path) -> bool:
@@ -24,8 +29,11 @@ def is_study(folder: Path) -> bool:
     return (folder / STUDY).is_file()
 
 
-def make_study(folder: Path) -> tuple[str, Path, Path]:
-    """Write results.json and the pages; return (headline, index.md, index.html). UsageError without a finished run."""
+def make_study(folder: Path, details: bool = False) -> tuple[object, ...]:
+    """Write results.json and the pages; return headline, findings and the paths. UsageError without a finished run.
+
+    `details`: return the tables before the findings.
+    """
     plan = study.read(folder / STUDY)
     results = collect(plan, folder)
     text, page = folder / "index.md", folder / "index.html"
@@ -33,7 +41,30 @@ def make_study(folder: Path) -> tuple[str, Path, Path]:
         (folder / RESULTS).write_bytes(msgspec.json.format(msgspec.json.encode(results), indent=1))
         rundir.write_text(text, markdown(plan, results))
         rundir.write_text(page, html(plan, results))
-    return headline(plan, results), text, page
+    shown = list(map(table.text, map(texts.table, _tables(plan, results)))) if details else []
+    return (*(f"{each}\n" for each in shown), texts.tr(headline(plan, results)), *summary(plan, results), text, page)
+
+
+def _tables(plan: Study, results: StudyResults) -> list[Table]:
+    return [
+        shown
+        for each in plan.tables
+        if each.part in plan.parts
+        for shown in tables.of(each, measured(each, plan, results), plan)
+    ]
+
+
+def summary(plan: Study, results: StudyResults) -> list[str]:
+    """Return finding, claim and figures of `_SHOWN` claims: a line each, or two if there are at most `_IN_TWO_LINES`."""
+    found = _findings(plan, results)
+    left_out = [texts.tr(f"{len(found) - _SHOWN} more on the page")] if len(found) > _SHOWN else []
+    between = "\n      " if len(found) <= _IN_TWO_LINES else texts.tr("; ")
+    return [
+        texts.tr(each.answer)
+        + texts.tr(": ")
+        + between.join(filter(None, [str(each.claim.text), texts.tr(tables.figures_of(each))]))
+        for each in found[:_SHOWN]
+    ] + left_out
 
 
 def headline(plan: Study, results: StudyResults) -> str:
@@ -75,6 +106,7 @@ def _model(plan: Study, results: StudyResults) -> dict[str, Any]:
             (
                 name,
                 str(part.title),
+                tables.loads(name, plan, results),
                 [
                     shown
                     for table in plan.tables
@@ -92,7 +124,7 @@ def _model(plan: Study, results: StudyResults) -> dict[str, Any]:
 
 
 def main() -> None:
-    """Write the page of stored studies, NAME.md beside NAME.yaml and NAME.json, after taking over the studies of --from."""
+    """Write the pages of stored studies, NAME.md and zh/NAME.md beside NAME.yaml and NAME.json, after taking over --from."""
     parser = argparse.ArgumentParser(description=main.__doc__, allow_abbrev=False)
     parser.add_argument("folder", type=Path)
     parser.add_argument("--from", dest="source", type=Path, action="append", default=[], metavar="DIR")
@@ -103,12 +135,19 @@ def main() -> None:
         store.with_suffix(".yaml").write_bytes((source / STUDY).read_bytes())
         store.with_suffix(".json").write_bytes((source / RESULTS).read_bytes())
     for path in sorted(arguments.folder.glob("*.json")):
-        path.with_suffix(".md").write_text(stored(path), encoding="utf-8")
+        for page, text in stored(path).items():
+            page.parent.mkdir(exist_ok=True)
+            page.write_text(text, encoding="utf-8")
 
 
-def stored(path: Path) -> str:
-    """Return the page of stored results. `path`: NAME.json beside NAME.yaml."""
-    return markdown(study.read(path.with_suffix(".yaml")), read_results(path))
+def stored(path: Path) -> dict[Path, str]:
+    """Return the pages of stored results, in English and in Chinese. `path`: NAME.json beside NAME.yaml."""
+    plan, results = study.read(path.with_suffix(".yaml")), read_results(path)
+    pages = {}
+    for chosen, folder in zip(language.LANGUAGES, (path.parent, path.parent / "zh"), strict=True):
+        with language.used(chosen):
+            pages[folder / f"{path.stem}.md"] = markdown(plan, results)
+    return pages
 
 
 if __name__ == "__main__":

@@ -16,6 +16,7 @@ from inferload.results.documents.manifest_document import Manifest
 from inferload.results.documents.summary_document import Results, Summary
 
 from ..data.figures import is_unsteady, value_of
+from ..data.ran import Ran, ran
 
 FORMAT = 1
 
@@ -23,7 +24,8 @@ FORMAT = 1
 class StudyRun(Struct, frozen=True, kw_only=True):
     """A run, or one step of its load. `level`: verdict of the measurement, `reasons`: its reasons by code.
 
-    `values`: by figure, None if unknown; `unsteady`: percentiles among them with fewer than 10 samples beyond.
+    `values`: by figure, None if unknown; `unsteady`: percentiles among them with fewer than 10 samples beyond. `ran`: load of a
+    whole run; None: not recorded by an earlier version.
     """
 
     part: str
@@ -35,6 +37,7 @@ class StudyRun(Struct, frozen=True, kw_only=True):
     reasons: dict[str, str] = {}
     values: dict[str, float | None] = {}
     unsteady: list[str] = []
+    ran: Ran | None = None
 
 
 class StudyResults(Struct, frozen=True, kw_only=True):
@@ -64,8 +67,10 @@ def collect(plan: Study, folder: Path) -> StudyResults:
             for path in sorted((folder / part / scenario / variant).glob("[0-9]*")):
                 if path.name.isdecimal() and (path / rundir.SUMMARY).is_file():
                     place = StudyRun(part=part, variant=variant, scenario=scenario, pair=int(path.name))
-                    found += _runs(typed_documents.read(path / rundir.SUMMARY, Summary), place, names)
+                    summary = typed_documents.read(path / rundir.SUMMARY, Summary)
                     manifests.append(typed_documents.read(path / rundir.MANIFEST, Manifest))
+                    whole, *steps = _runs(summary, place, names)
+                    found += [replace(whole, ran=ran(manifests[-1].load, summary)), *steps]
     if not manifests:
         raise UsageError(f"{folder}: no finished run; continue with: {own_command('study', '--resume', folder)}")
     first, versions = manifests[0], manifests[0].versions

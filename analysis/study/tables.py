@@ -1,13 +1,19 @@
 """Tables of a study's page: measured figures, published ones beside them, changes, grids, and findings."""
 
 from collections.abc import Sequence
+from contextlib import suppress
 
+from inferload.base.errors import UsageError
 from inferload.base.numbers import NOT_KNOWN, listed, number, percent, plural, short
 from inferload.campaign.sweep.study import Study, StudyTable
 from inferload.figures.figure import Head
 from inferload.figures.table import Cell, Table
 from inferload.results.statistics.paired_runs import Effect
+from inferload.workload.plan.load_text import load_text
 
+from ..data import ran as of_load
+from ..data.ran import Ran
+from ..pages.texts import Name, tr
 from . import findings as claims
 from .results import StudyResults, StudyRun
 
@@ -16,17 +22,47 @@ _UNSTEADY = "~: in a run, fewer than 10 samples beyond the percentile."
 
 
 def findings(found: Sequence[claims.Finding]) -> Table:
+    """Return the table of claims, with the place of each in the source where the study names it."""
     rows = [
         (
-            f"{each.claim.text} ({each.claim.source})" if each.claim.source else str(each.claim.text),
+            str(each.claim.text),
             each.published or "-",
             each.here,
             each.answer,
             each.why or "-",
+            str(each.claim.source) or "-",
         )
         for each in found
     ]
-    return Table("findings", "Claims", ("claim", "published", "here", "finding", "why"), rows)
+    columns = ("claim", "published", "here", "finding", "why", "source")
+    shown = len(columns) if any(each.claim.source for each in found) else -1
+    return Table("findings", "Claims", columns[:shown], [row[:shown] for row in rows])
+
+
+def figures_of(found: claims.Finding) -> str:
+    """Return what was published and what was measured, in one line."""
+    return "; ".join(
+        filter(None, [found.published and f"published {found.published}", found.here and f"here {found.here}"])
+    )
+
+
+def loads(part: str, plan: Study, results: StudyResults) -> list[tuple[str, str]]:
+    """Return (scenarios, load) for each load of a part as it ran; users or rate of its plan where that is not recorded."""
+    runs = [run for run in results.runs if run.part == part and run.load is None]
+    by_scenario: dict[str, list[Ran]] = {}
+    for run in runs:
+        if run.ran is not None:
+            by_scenario.setdefault(run.scenario, []).append(run.ran)
+    last = of_load.runs_text(len({run.pair for run in runs}), plan.quick)
+    if by_scenario:
+        return of_load.lines(by_scenario, last)
+    with suppress(UsageError):  # a scenario of an earlier version may be gone
+        planned = {
+            name: [Ran(users_or_rate=of_load.in_words(load_text(load.scenario, ())))]
+            for name, load in plan.parts[part].loads().items()
+        }
+        return of_load.lines(planned, f"as planned; {last}")
+    return [("", last)]
 
 
 def of(table: StudyTable, rows: Sequence[claims.MeasuredRow], plan: Study) -> list[Table]:
@@ -35,10 +71,10 @@ def of(table: StudyTable, rows: Sequence[claims.MeasuredRow], plan: Study) -> li
     unsteady = any(row.is_unsteady(name) for row in rows for name in table.figures)
     here = Table(
         table.key,
-        str(table.title),
+        Name(table.title),
         ("", *(claims.term_of(name).head for name in table.figures)),
-        [(str(each.row.label), *(_value(each, name) for name in table.figures)) for each in rows],
-        " ".join(filter(None, (_note(table), _UNSTEADY if unsteady else ""))),
+        [(Name(each.row.label), *(_value(each, name) for name in table.figures)) for each in rows],
+        Name(" ".join(filter(None, (_note(table), tr(_UNSTEADY if unsteady else ""))))),
     )
     shown = [here]
     if table.highest:
@@ -53,7 +89,8 @@ def of(table: StudyTable, rows: Sequence[claims.MeasuredRow], plan: Study) -> li
 def _note(table: StudyTable) -> str:
     """Return the remark of a table, with the variants that an engine has in the place of others."""
     instead = [f"{old} is {new}" for old, new in table.instead.items()]
-    return " ".join(filter(None, (str(table.note), f"On this engine, {listed(instead)}." if instead else "")))
+    engine = tr(f"On this engine, {listed(instead)}.") if instead else ""
+    return Name(" ".join(filter(None, (str(table.note), engine))))
 
 
 def _value(row: claims.MeasuredRow, name: str) -> Cell:
@@ -68,9 +105,9 @@ def _published(table: StudyTable, plan: Study) -> Table:
     rows = []
     for row in table.rows:
         if row.published:
-            rows.append((str(row.label), *(_NOT_PUBLISHED if value is None else value for value in row.published)))
+            rows.append((Name(row.label), *(_NOT_PUBLISHED if value is None else value for value in row.published)))
     columns: list[str | Head] = ["", *(claims.term_of(name).head for name in table.figures)]
-    return Table(f"{table.key}-published", f"{table.title}: published", columns, rows, str(plan.source.setting))
+    return Table(f"{table.key}-published", f"{table.title}: published", columns, rows, Name(plan.source.setting))
 
 
 def _changes(table: StudyTable, rows: Sequence[claims.MeasuredRow], plan: Study) -> Table:
@@ -88,7 +125,7 @@ def _changes(table: StudyTable, rows: Sequence[claims.MeasuredRow], plan: Study)
             single = claims.spread(base, each, name)
             lines.append(
                 (
-                    str(each.row.label),
+                    Name(each.row.label),
                     claims.term_of(name).head,
                     "-" if said is None else f"{100 * said:+.3g} %",
                     NOT_KNOWN if found is None else claims.effect_text(found),
@@ -138,7 +175,7 @@ def _grid(table: StudyTable, grid: claims.Grid, rows: Sequence[claims.MeasuredRo
         shown.append(Table(claims.anchor(table, name), f"{table.title}: {head}", columns, lines, _note(table)))
     best = claims.front(rows, table.figures)
     leading = [
-        (str(each.row.label), *(_value(each, name) for name in table.figures)) for each in rows if each.name in best
+        (Name(each.row.label), *(_value(each, name) for name in table.figures)) for each in rows if each.name in best
     ]
     note = "No other combination is better in one of the figures without being worse in another."
     heads: list[str | Head] = ["", *(claims.term_of(name).head for name in table.figures)]
@@ -156,7 +193,7 @@ def _level(runs: Sequence[StudyRun], level: str) -> str:
 def facts(plan: Study, results: StudyResults) -> list[tuple[str, str]]:
     runs = [run for run in results.runs if run.load is None]
     counts = [plural(len(runs), "run"), *(_level(runs, level) for level in dict.fromkeys(run.level for run in runs))]
-    shortened = ", shortened by --quick" if plan.quick else ""
+    counts += ["shortened by --quick"] if plan.quick else []
     return [
         ("Source", f"{plan.source.title}, {plan.source.date}"),
         ("Published with", str(plan.source.setting)),
@@ -164,5 +201,5 @@ def facts(plan: Study, results: StudyResults) -> list[tuple[str, str]]:
         ("Date", f"{results.started_at[:10]}, inferload {results.inferload}"),
         ("Engine", results.server or plan.engine),
         ("Machine of the client", results.machine),
-        ("Runs", ", ".join(counts) + shortened),
+        ("Runs", "; ".join(counts)),
     ]

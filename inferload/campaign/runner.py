@@ -16,6 +16,7 @@ from inferload.campaign.journal import Journal, RunBegun, RunEnded, RunStopped
 from inferload.deploy.launcher.launch import tail
 from inferload.results.documents import typed_documents
 from inferload.results.documents.summary_document import Summary
+from inferload.scenario import language
 
 USAGE = 2  # exit code of a run that did not begin: usage, configuration, or the check of the server before the load
 MADE = (0, 1, 3)  # exit codes of a run with a result: passed, a gate failed, not valid
@@ -152,9 +153,9 @@ def command(
     return argv + (["--", *extra] if extra else [])
 
 
-def report(folder: Path) -> subprocess.CompletedProcess[str]:
-    """Write the pages of a folder by `inferload report`, since campaigns import no analysis."""
-    argv = [sys.executable, "-m", "inferload", "report", str(folder)]
+def report(folder: Path, *options: str) -> subprocess.CompletedProcess[str]:
+    """Write the pages of a folder by `inferload report`, in this language, since campaigns import no analysis."""
+    argv = [sys.executable, "-m", "inferload", "report", str(folder), "--lang", language.current(), *options]
     return subprocess.run(argv, capture_output=True, text=True, check=False)
 
 

@@ -16,6 +16,7 @@ from inferload.base.escaping import escaped_lines
 from inferload.base.on_use import OnUse
 from inferload.base.redaction import safe_urls
 from inferload.base.run_options import KEY_ON_COMMAND_LINE
+from inferload.scenario import language
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
@@ -165,8 +166,9 @@ def main(argv: list[str] | None = None) -> int:
             KEY_ON_COMMAND_LINE if is_key(first) else f"{first}: unknown; a command comes first: inferload --help"
         )
     arguments = parser.parse_args(words)
+    chosen = language.used(getattr(arguments, "lang", None))
     try:
-        with contextlib.redirect_stdout(cast(TextIO, _Escaping(sys.stdout))):
+        with chosen, contextlib.redirect_stdout(cast(TextIO, _Escaping(sys.stdout))):
             code = int(arguments.run(arguments) or 0)
             sys.stdout.flush()
         return code

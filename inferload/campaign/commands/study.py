@@ -2,12 +2,15 @@
 
 import argparse
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from inferload.base.errors import UsageError
 from inferload.base.escaping import own_command
 from inferload.base.numbers import listed
+from inferload.base.status_lines import StatusLines
 from inferload.campaign import equal_sides, pairs, runner
 from inferload.campaign.ab import sides_of
 from inferload.campaign.commands.sweep import check_unchanged, execute, outline
@@ -17,7 +20,9 @@ from inferload.campaign.sweep import preconditions
 from inferload.campaign.sweep import study as studies
 from inferload.campaign.sweep.study import STUDY, Study
 from inferload.deploy.commands.variants import prose
+from inferload.deploy.launcher.launch import ProgressCallback, to_stderr
 from inferload.deploy.servers.engines import ENGINES
+from inferload.scenario import language
 from inferload.scenario.files import catalog, data_files, typed_yaml
 
 _EPILOG = """\
@@ -28,9 +33,10 @@ Examples:
   inferload study agents --engine vllm-cpu
   inferload study agents --part long --host t4-baseline=http://a:8000 t4-prefix-caching=http://b:8000
   inferload study --resume runs/20261127T101500Z-agents
-Each part of a study is a sweep. The page (index.html, index.md) has the measured
-figures, the published ones beside them, and a finding on each claim. Exit codes:
-0 all runs completed; 1 some failed; 2 usage error; 130, 143 interrupted."""
+Each part of a study is a sweep. The command ends with a finding on each claim;
+inferload report DIR prints them again. The page (index.html, index.md) has the
+measured figures and the published ones beside them. Exit codes: 0 all runs
+completed; 1 some failed; 2 usage error; 130, 143 interrupted."""
 
 
 def register(subparsers: Any) -> None:
@@ -61,6 +67,8 @@ def register(subparsers: Any) -> None:
     add("--part", action="append", default=[], metavar="PART", help="run this part only; repeatable")
     add("--resume", type=Path, metavar="DIR", help="continue an interrupted study")
     add("--into", type=Path, metavar="DIR", help="output folder (default: runs/<UTC time>-<name>)")
+    add("--details", action="store_true", help="also print the tables, and the comparison of each part")
+    language.add_option(add)
     add("--dry-run", action="store_true", help="show the plan only")
     parser.set_defaults(run=run)
 
@@ -81,11 +89,30 @@ def run(arguments: argparse.Namespace) -> int:
     try:
         with signals_interrupt():
             for name, part in study.parts.items():
-                print(f"\n== {part.title} ({folder / name}) ==", flush=True)
-                completed.append(execute(part.sweep, made_folder(folder / name, new=False), retry))
+                with _progress(name) as progress:
+                    into = made_folder(folder / name, new=False)
+                    completed.append(execute(part.sweep, into, retry, progress=progress, show=arguments.details))
     except KeyboardInterrupt as interrupt:
         return interrupted(interrupt, own_command("study", "--resume", folder))
-    return 0 if _page(folder) and all(completed) else 1
+    return 0 if _page(folder, arguments) and all(completed) else 1
+
+
+@contextmanager
+def _progress(part: str) -> Iterator[ProgressCallback]:
+    """Show the progress of a part on stderr: on a terminal in one line, which problems (indented) are written above."""
+    status = StatusLines(sys.stderr)
+
+    def report(text: str) -> None:
+        status.clear()
+        if status.enabled and not text.startswith(" "):
+            status.draw([f"{part}: {text}"])
+        else:
+            to_stderr(text if text.startswith(" ") else f"{part}: {text}")
+
+    try:
+        yield report
+    finally:
+        status.close()
 
 
 def _list_lines() -> list[str]:
@@ -182,9 +209,9 @@ def _summary_lines(study: Study, folder: Path, retry: bool) -> list[str]:
     ]
 
 
-def _page(folder: Path) -> bool:
-    """Run `inferload report` for the page of the study; print its headline and paths, or its error."""
-    process = runner.report(folder)
+def _page(folder: Path, arguments: argparse.Namespace) -> bool:
+    """Run `inferload report` for the page of the study; print its findings and paths, or its error."""
+    process = runner.report(folder, *(["--details"] if arguments.details else []))
     print(f"\n{(process.stdout or process.stderr).strip()}")
     return process.returncode == 0
 

@@ -20,12 +20,13 @@ from inferload.campaign.sweep.definition import PLAN, Sweep
 from inferload.campaign.sweep.plan import ServerStart, outlook, servers_text, starts
 from inferload.campaign.sweep.runner import SweepRunner, clear_up
 from inferload.deploy.commands.variants import prose
-from inferload.deploy.launcher.launch import to_stderr
+from inferload.deploy.launcher.launch import ProgressCallback, to_stderr
 from inferload.deploy.servers.engines import ENGINES
 from inferload.deploy.variants.variant import label
 from inferload.figures import table
 from inferload.results import prices
 from inferload.results.prices import UNPRICED, Prices
+from inferload.scenario import language
 from inferload.scenario.files import typed_yaml
 
 _EPILOG = """\
@@ -98,19 +99,28 @@ def outline(sweep: Sweep, folder: Path, retry: bool) -> str:
     return f"{plural(sum(len(start.runs) for start in plan), 'run')} on {servers_text(sweep, plan)}, {remaining}"
 
 
-def execute(sweep: Sweep, folder: Path, retry: bool, price_options: Prices = UNPRICED) -> bool:
+def execute(
+    sweep: Sweep,
+    folder: Path,
+    retry: bool,
+    price_options: Prices = UNPRICED,
+    *,
+    progress: ProgressCallback = to_stderr,
+    show: bool = True,
+) -> bool:
     """Run the remaining runs of a sweep in a folder, compare the variants and write its pages.
 
-    `retry`: repeat failed runs. Return True if all runs and comparisons succeeded.
+    `retry`: repeat failed runs. `show`: print comparisons and paths, and not problems alone. Return True if all runs and
+    comparisons succeeded.
     """
     loads = sweep.loads()
     plan = starts(sweep, list(loads))
     with alone(folder):
         journal = _open_journal(sweep, folder, plan, retry)
-        SweepRunner(sweep, folder, loads, journal, to_stderr).perform(plan)
-        compared = [_compare(sweep, folder, name, price_options) for name in loads if sweep.others]
+        SweepRunner(sweep, folder, loads, journal, progress).perform(plan)
+        compared = [_compare(sweep, folder, name, price_options, show) for name in loads if sweep.others]
         _index(folder, sweep, journal, list(loads))
-        _page(folder)
+        _page(folder, show)
         return not journal.failures and all(compared)
 
 
@@ -193,8 +203,8 @@ def _summary_lines(sweep: Sweep, runs: str) -> list[str]:
     return lines + [line for words in equal_sides.of_sweep(sweep) for line in prose("  ", str(words))]
 
 
-def _compare(sweep: Sweep, folder: Path, scenario: str, price_options: Prices) -> bool:
-    """Run `inferload compare` for a scenario; return True on success."""
+def _compare(sweep: Sweep, folder: Path, scenario: str, price_options: Prices, show: bool) -> bool:
+    """Run `inferload compare` for a scenario, and print what it prints, or its error; return True on success."""
     labels = [label(name) for name in sweep.all_variants]
     sides = [name for name in labels if any((folder / scenario / name).glob("[0-9]*/summary.json"))]
     if labels[0] not in sides or len(sides) < 2:
@@ -205,12 +215,15 @@ def _compare(sweep: Sweep, folder: Path, scenario: str, price_options: Prices) -
     argv += [
         "--write",
         str(into),
+        "--lang",
+        language.current(),
         *prices.to_argv(price_options),
         *(["--primary", sweep.primary] if sweep.primary else []),
     ]
     argv += [word for gate in sweep.require for word in ("--require", gate)]
     process = subprocess.run(argv, text=True, capture_output=True, check=False)
-    print(f"\n== {scenario} ==\n{process.stdout or process.stderr}")
+    if show or process.returncode:
+        print(f"\n== {scenario} ==\n{process.stdout or process.stderr}")
     return process.returncode == 0
 
 
@@ -232,7 +245,8 @@ def _index(folder: Path, sweep: Sweep, journal: Journal, names: Sequence[str]) -
     (folder / "index.md").write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 
-def _page(folder: Path) -> None:
+def _page(folder: Path, show: bool) -> None:
     """Run `inferload report` for the page of the sweep and print its path or its error."""
     process = runner.report(folder)
-    print(f"\n{process.stdout.strip().rpartition('  ')[2] if process.returncode == 0 else process.stderr.strip()}")
+    if show or process.returncode:
+        print(f"\n{process.stdout.strip().rpartition('  ')[2] if process.returncode == 0 else process.stderr.strip()}")

@@ -100,7 +100,7 @@ def _counts(summary: Results) -> list[Table]:
 def _split(column: str, blocks: Mapping[str, Split]) -> list[Table]:
     """Turns and latencies by target or by model, if there are several."""
     counts, statistics = tuple(state.key for state in ENDS), ("mean", "p50", "p99")
-    columns: list[str | Head] = ["", *(Head(name, f"turns {name}") for name in counts), "output tokens"]
+    columns: list[str | Head] = [column, *(Head(name, f"turns {name}") for name in counts), "output tokens"]
     shown = brief_of(lambda figure: any(block.latency_of(figure.key).count for block in blocks.values()))
     for figure in shown:
         columns += [figure.head("mean"), *map(statistic_head, statistics[1:])]

@@ -7,6 +7,8 @@ from math import exp
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from inferload.analysis.data import ran as of_load
+from inferload.analysis.data.ran import Ran
 from inferload.analysis.study import findings, page, tables
 from inferload.analysis.study.results import StudyResults, StudyRun
 from msgspec import structs
@@ -99,6 +101,58 @@ BEFORE, AFTER = (200, 210, 190, 205, 195, 200), (100, 104, 97, 101, 99, 100)
 
 def test_the_page_has_claims_tables_and_limits(golden) -> None:  # type: ignore[no-untyped-def]
     golden("study.md", page.markdown(plan_of(), results(*pairs(BEFORE, AFTER), run("b", 6, level="invalid", ttft=1.0))))
+
+
+def ran(seconds: float, users: str = "16 users", tokens: float | None = 64.0) -> Ran:
+    return Ran(users_or_rate=users, turns=100, window_s=seconds, input_tokens=256.0, output_tokens=tokens)
+
+
+@pytest.mark.parametrize(
+    ("loads", "lines"),
+    [
+        (
+            {"s": [ran(6.0), ran(6.5)]},
+            [
+                (
+                    "",
+                    "16 users; 100 turns in 6 to 6.5 s per run; 256 prompt tokens and 64 output tokens per turn; 3 pairs",
+                )
+            ],
+        ),
+        ({"s": [Ran(users_or_rate="4/s Poisson; session starts")]}, [("", "4/s Poisson; session starts; 3 pairs")]),
+        (
+            {"a": [ran(6.0, "1 user")], "b": [ran(6.0, "16 users")], "c": [ran(6.0, "4 users", None)]},
+            [
+                ("a, b", "1 and 16 users; 100 turns in 6 s per run; 256 prompt tokens and 64 output tokens per turn"),
+                ("c", "4 users; 100 turns in 6 s per run; 256 prompt tokens per turn"),
+                ("", "3 pairs"),
+            ],
+        ),
+        ({}, []),
+    ],
+)
+def test_the_load_that_ran_is_a_line_for_each_load(loads: dict[str, list[Ran]], lines: list[tuple[str, str]]) -> None:
+    assert of_load.lines(loads, of_load.runs_text(3, quick=False)) == lines
+
+
+def test_a_heading_has_the_load_that_ran_else_that_of_the_plan() -> None:
+    plan = plan_of(PLAN.replace("scenario: s, name: s", "scenario: smoke, name: s")).model_copy(update={"quick": True})
+    assert "\n4 users; as planned; 6 pairs; shortened by --quick\n" in page.markdown(
+        plan, results(*pairs(BEFORE, AFTER))
+    )
+    recorded = [structs.replace(each, ran=ran(2.0)) for each in pairs(BEFORE, AFTER)]
+    assert "\n16 users; 100 turns in 2 s per run; " in page.markdown(plan, results(*recorded))
+
+
+@pytest.mark.parametrize(("claims", "lines"), [(1, 2), (8, 16), (9, 9), (18, 18), (40, 19)])
+def test_the_findings_fit_on_a_terminal(claims: int, lines: int) -> None:
+    plan = plan_of()
+    plan = plan.model_copy(update={"claims": (plan.claims[0],) * claims})
+    found = page.summary(plan, results(*pairs(BEFORE, AFTER)))
+    assert sum(each.count("\n") + 1 for each in found) == lines
+    assert " ".join(found[0].replace("TTFT; p", "TTFT p").split()) == (
+        "holds here: It halves TTFT published -50 %; here -49.9 % (-50.7 to -48.9 %, 6 pairs)"
+    )
 
 
 def test_the_html_page_has_the_same_tables_and_a_chart() -> None:
@@ -225,7 +279,7 @@ def test_a_percentile_of_few_samples_is_marked_and_suspect_runs_have_their_reaso
     text = page.markdown(plan_of(), results(*runs))
     assert "| old | 199.9 ~ | 50 | 0 % |" in text
     assert "~: in a run, fewer than 10 samples beyond the percentile." in text
-    assert "| Runs | 12 runs, 4 suspect (steal 4), 8 valid |" in text
+    assert "| Runs | 12 runs; 4 suspect (steal 4); 8 valid |" in text
 
 
 @pytest.mark.parametrize(("factor", "expected"), [(1.0, "none"), (1.005, "none"), (1.02, "higher"), (0.9, "lower")])

@@ -1,0 +1,238 @@
+"""Chinese pages: no text without an entry, no entry without a text, names and numbers unchanged, JSON in English."""
+
+import ast
+import re
+from collections.abc import Callable, Iterator
+from functools import cache
+from pathlib import Path
+
+import pytest
+import synthetic_run as synthetic
+from inferload.analysis.comparison import text as comparison
+from inferload.analysis.data import frames
+from inferload.analysis.pages import shell, texts
+from inferload.analysis.pages.glossary import FIGURES
+from inferload.analysis.report import report
+from inferload.analysis.report.model import build
+from inferload.analysis.study import page as study
+from paths import ROOT
+from test_compare import compared, sides
+from test_study_findings import AFTER, BEFORE, PLAN, pairs, plan_of, results, run
+
+from inferload import cli
+from inferload.figures import table
+from inferload.figures.table import Table
+from inferload.results.open_run import OpenRun
+from inferload.scenario import language
+
+PAGES = ROOT / "analysis" / "pages"
+ENTRIES = texts.entries()
+WORD = re.compile(r"[A-Za-z]{3,}")
+# Abbreviations, and words that are the same in both languages.
+SAME = {"", "compared", "TTFT", "TTFO", "ITL", "TPOT", "PNG", "p50", "p99", "p", "ITL, ms", "TTFT, ms", "SLO"}
+# Of `compare --format block`, which programs read; and a title of which each form has an entry.
+ENGLISH = {"A/B comparison", "metric", "{} and {} runs"}
+SPOKEN = re.compile(r'\b_\("([^"]*)"\)')  # in a template
+
+
+@pytest.fixture
+def chinese() -> Iterator[None]:
+    with language.used("zh"):
+        yield
+
+
+def normal(key: str) -> str:
+    return texts.PLACEHOLDER.sub("{}", key)
+
+
+def text_of(node: ast.AST) -> str | None:
+    """Return a text of the code, with `{}` for what an f-string inserts; None for other nodes."""
+    if isinstance(node, ast.JoinedStr):
+        return "".join(str(part.value) if isinstance(part, ast.Constant) else "{}" for part in node.values)
+    return node.value if isinstance(node, ast.Constant) and isinstance(node.value, str) else None
+
+
+def texts_in(node: ast.AST) -> Iterator[str]:
+    if (text := text_of(node)) is not None:
+        yield text
+    else:
+        for child in ast.iter_child_nodes(node):
+            yield from texts_in(child)
+
+
+@cache
+def sources() -> frozenset[str]:
+    """Return the texts of the code, their sentences and clauses, with `{}` for what they insert."""
+    found = set()
+    for path in (*ROOT.glob("inferload/**/*.py"), *ROOT.glob("analysis/**/*.py")):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if (text := text_of(node)) is not None:
+                found.add(text)
+    found |= {spoken for path in PAGES.glob("*.j2") for spoken in SPOKEN.findall(path.read_text(encoding="utf-8"))}
+    found |= {figure.title for figure in FIGURES}
+    return frozenset(
+        found | {piece.strip().rstrip(".") for text in found for piece in (text, *re.split(r"\. |; ", text))}
+    )
+
+
+@cache
+def shapes() -> list[re.Pattern[str]]:
+    """Return what the f-strings of the code can make, of those with words of their own."""
+    made = [text for text in sources() if "{}" in text and re.search(r"[A-Za-z]{4,}", text)]
+    return [re.compile(".*".join(map(re.escape, text.split("{}")))) for text in made]
+
+
+def is_used(key: str) -> bool:
+    """Return True if the code has a text, makes it with an f-string, or has its pieces: whole ones if it inserts nothing."""
+    pieces = [piece.strip(" 1%=<+->").removesuffix("s") for piece in re.split(r"\{\}|[,;:()]", key.removesuffix(", s"))]
+    in_pieces = all(piece.lower() in corpus() if "{}" in key else f"\n{piece.lower()}" in corpus() for piece in pieces)
+    return key in sources() or in_pieces or any(shape.fullmatch(key) for shape in shapes())
+
+
+@cache
+def corpus() -> str:
+    return "\n" + "\n".join(sources()).lower()
+
+
+@pytest.mark.parametrize("path", sorted(PAGES.glob("*.j2")), ids=lambda path: path.name)
+def test_each_fixed_text_of_a_template_is_looked_up_and_has_a_chinese_one(path: Path) -> None:
+    source = path.read_text(encoding="utf-8")
+    assert [text for text in SPOKEN.findall(source) if text not in ENTRIES] == []
+    environment = shell.environment(escape=path.name.endswith(".html.j2"))
+    data = "".join(text if kind == "data" else "\0" for _, kind, text in environment.lex(source))
+    shown = re.sub(r"<[^>]*>|&\S+;", "", data)
+    assert [word for word in WORD.findall(shown) if word not in SAME] == []
+
+
+def labels() -> Iterator[tuple[str, str]]:
+    """Yield titles and columns of tables, heads, and titles of charts and axes in the code, with their places."""
+    for path in (*ROOT.glob("analysis/**/*.py"), *ROOT.glob("inferload/results/tables/*.py")):
+        for call in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Name):
+                continue
+            places = {"Table": (1, 2), "_folded": (1,), "Picture": (1,), "Head": (0,), "title": (0,)}
+            for at in places.get(call.func.id, ()):
+                for text in texts_in(call.args[at]) if at < len(call.args) else ():
+                    yield f"{path.name}:{call.lineno}", text
+
+
+def test_each_label_of_tables_and_charts_has_a_chinese_text(chinese: None) -> None:
+    keys = {normal(key) for key in ENTRIES}
+    lacking = [
+        (place, text)
+        for place, text in labels()
+        if WORD.search(text) and text not in SAME and normal(text) not in keys and texts.tr(text) == text
+    ]
+    assert [each for each in lacking if each[1] not in ENGLISH] == []
+    assert [figure.title for figure in FIGURES if figure.title not in ENTRIES and figure.title not in SAME] == []
+
+
+def test_no_entry_lacks_its_english_text() -> None:
+    assert [key for key in map(normal, ENTRIES) if not is_used(key)] == []
+
+
+@pytest.mark.parametrize("key", [key for key in ENTRIES if "{" in key])
+def test_both_languages_have_the_same_placeholders(key: str) -> None:
+    english, chinese = ([word for word, _ in texts.PLACEHOLDER.findall(text)] for text in (key, ENTRIES[key]))
+    assert sorted(english) == sorted(chinese)
+
+
+KEPT = [key for key in ENTRIES if "{" in key and "!" not in key]
+
+
+@pytest.mark.parametrize("values", ["12345", "abcde"])
+def test_names_and_numbers_stay_as_they_are(chinese: None, values: str) -> None:
+    for key in KEPT:
+        found = [word for word, _ in texts.PLACEHOLDER.findall(key)]
+        words = {word: f"{value}-7.5" for word, value in zip(found, values, strict=False)}
+        words |= {word: "12.5" for word, mark in texts.PLACEHOLDER.findall(key) if mark == "#"}
+        english, wanted = (texts.PLACEHOLDER.sub(lambda at: words[at[1]], text) for text in (key, ENTRIES[key]))  # noqa: B023
+        assert re.sub(r"\W", "", texts.tr(english)) == re.sub(r"\W", "", wanted)
+
+
+@pytest.mark.parametrize(
+    ("english", "wanted"),
+    [
+        ("users-64: requests waiting 12.4", "users-64：排队请求 12.4"),
+        ("at the limit: KV cache usage 95 %, requests waiting 0", "at the limit：KV 缓存使用率 95 %，排队请求 0"),
+        ("64 users: -3.1 % (-5.2 to -0.9 %, 6 pairs)", "64 users：-3.1 %（-5.2 至 -0.9 %，6 对）"),
+        ("Mean TTFT against old: +2 % (one pair)", "平均 TTFT，相对 old：+2 %（仅一对）"),
+        ("not known: the run has no turns", "未知：运行没有轮次"),
+        ("invalid: a worker used 99 % of a core (and 2 more)", "无效：某个 worker 用了一个核的 99 %（另有 2 条）"),
+        # Prose of others, which has words of entries.
+        ("Prefix caching lowers TTFT by 62 %", "Prefix caching lowers TTFT by 62 %"),
+        ("The model is large. Turns: many", "The model is large. Turns: many"),
+        ("failed: disk full", "failed: disk full"),
+    ],
+)
+def test_sentences(chinese: None, english: str, wanted: str) -> None:
+    assert texts.tr(english) == wanted
+
+
+def test_a_name_that_is_also_a_text_is_kept(chinese: None) -> None:
+    shown = texts.table(Table("t", "Latency", ("class", "turns"), [("turns", 3), ("failed", "not known")]))
+    assert table.markdown(shown).splitlines()[0] == "## 延迟"
+    assert [row[0] for row in shown.rows] == ["turns", "failed"]
+    assert shown.rows[1][1] == "未知"
+    label = "label: new, variant: b"
+    assert "| failed |" in study.markdown(
+        plan_of(PLAN.replace(label, label.replace("new", "failed")).replace("row: new", "row: failed")),
+        results(*pairs(BEFORE, AFTER)),
+    )
+
+
+def test_the_chinese_pages(chinese: None, golden: Callable[[str, str], None], tmp_path: Path) -> None:
+    path = synthetic.write(tmp_path)
+    opened = frames.load(OpenRun(path))
+    model = build(opened.recorded, opened.notes)
+    golden("report.zh.md", report.markdown(model, opened.marks).partition("<details>")[0])
+    six = results(*pairs(BEFORE, AFTER), run("b", 6, level="invalid", ttft=1.0))
+    plan = PLAN.replace("title: A small study", "title: {en: A small study, zh: 一个小实验}")
+    plan = plan.replace("text: It halves TTFT", "text: {en: It halves TTFT, zh: TTFT 减半}")
+    golden("study.zh.md", study.markdown(plan_of(plan.replace("label: new", "label: {en: new, zh: 新}")), six))
+    golden("comparison.zh.md", comparison.markdown([compared(*sides(0.10, 8))]))
+    assert '<html lang="zh-CN">' in study.html(plan_of(), six, plotly="")
+
+
+def test_a_chart_keeps_its_data(chinese: None) -> None:
+    chart = {
+        "data": [{"name": "from send", "x": ["Latency", 1.5], "text": ["failed"]}],
+        "layout": {"title": {"text": "in flight"}},
+    }
+    assert texts.plot(chart) == {
+        "data": [{"name": "从发送算起", "x": ["Latency", 1.5], "text": ["failed"]}],
+        "layout": {"title": {"text": "进行中"}},
+    }
+
+
+def test_a_language_that_does_not_exist_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        cli.main(["report", "--lang", "fr", "x"])
+    assert ended.value.code == 2
+    assert capsys.readouterr().err.splitlines()[-1].endswith("--lang: fr: no such language; use en or zh")
+
+
+@pytest.mark.parametrize(
+    ("environment", "wanted"),
+    [
+        ({"LANG": "zh_CN.UTF-8"}, "zh"),
+        ({"LANG": "zh_CN.UTF-8", "LC_ALL": "C"}, "en"),
+        ({"LC_MESSAGES": "zh_TW", "LANG": "en_US"}, "zh"),
+        ({"LC_ALL": "", "LANG": "zh"}, "zh"),
+        ({"LANG": "fr_FR.UTF-8"}, "en"),
+        ({}, "en"),
+    ],
+)
+def test_the_locale_chooses_the_language(environment: dict[str, str], wanted: str) -> None:
+    assert language.of_environment(environment) == wanted
+
+
+def test_a_chinese_report_has_the_same_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = synthetic.write(tmp_path)
+    written = {}
+    for name in ("en", "zh-CN"):
+        assert cli.main(["report", str(path), "--lang", name]) == 0
+        written[name] = {file.name: file.read_bytes() for file in (*path.glob("*.json"), *path.glob("*.csv"))}
+        assert f'<html lang="{name}">' in (path / "report.html").read_text(encoding="utf-8")
+    assert written["en"] == written["zh-CN"]
+    assert "未通过：3 个门禁中 2 个未通过；44 轮中 1 轮失败" in capsys.readouterr().out
