@@ -6,7 +6,7 @@ from typing import Literal
 
 from inferload.base.numbers import number, percent
 from inferload.campaign.sweep.grid import words
-from inferload.campaign.sweep.study import Claim, Row, Study, StudyTable
+from inferload.campaign.sweep.study import SMALL_CHANGE, Claim, Row, Study, StudyTable
 from inferload.figures import server_figures
 from inferload.figures.limits import gate_grammar
 from inferload.results.statistics import paired_runs
@@ -27,13 +27,14 @@ Answer = Literal[
     "no change found",
     "change found",
     "does not hold here",
+    "not decided",
     "not reached",
     "not tested",
     "not measured",
 ]
 # The answer on a claim about several rows or figures is the first of these that one of them has.
 _DECIDING: tuple[Answer, ...] = (
-    *("opposite here", "does not hold here", "change found", "not found here", "smaller here"),
+    *("opposite here", "does not hold here", "change found", "not decided", "not found here", "smaller here"),
     *("not tested", "not measured", "no change found", "holds here"),
 )
 
@@ -184,7 +185,7 @@ class Finding:
                 return str(why.smaller or why.holds)
             case "opposite here" | "does not hold here" | "change found":
                 return str(why.fails)
-            case "not found here":
+            case "not found here" | "not decided":
                 return str(why.unclear or "")
         return ""
 
@@ -219,13 +220,8 @@ def _answers(
     """Return the findings on one row: one, or for `best` one for each figure and other row."""
     several = f"{row.row.label}: " if claim.row is None else ""
     if claim.holds is not None:
-        gate = gate_grammar.parse(claim.holds)
-        value = _of(row, claim.holds)
         said = ", ".join(dict.fromkeys(_said(row, each) for each in (claim.when, claim.holds) if each))
-        answered: Answer = (
-            "not measured" if value is None else "holds here" if gate.holds(value) else "does not hold here"
-        )
-        return [Finding(claim, answered, "", several + said)]
+        return [Finding(claim, _condition(claim.holds, row), "", several + said)]
     if claim.expect == "best":
         others = [each for each in rows if each is not row and each.counted]
         return [
@@ -256,6 +252,18 @@ def _answers(
         return [Finding(claim, "not measured", published, f"{several}no pairs of runs with this figure")]
     here = several + effect_text(found) + (f" against {against}" if against else "")
     return [Finding(claim, answer(claim, found, size), published, here)]
+
+
+def _condition(condition: str, row: MeasuredRow) -> Answer:
+    """Return the answer on a condition, which all runs of a row meet or break, or not all."""
+    values = [run.values.get(_figure_of(condition)) for run in row.counted]
+    known = [value for value in values if value is not None]
+    if len(known) < len(values):
+        return "not measured"
+    if len(known) < FEWEST_PAIRS:
+        return "not tested"
+    met = {gate_grammar.parse(condition).holds(value) for value in known}
+    return "not decided" if len(met) > 1 else "holds here" if met == {True} else "does not hold here"
 
 
 def _rival(claim: Claim, row: MeasuredRow, other: MeasuredRow, name: str) -> Finding:
@@ -300,15 +308,18 @@ def direction(found: Effect) -> Literal["lower", "higher", "none", "not tested"]
 def answer(claim: Claim, found: Effect, published: float | None = None) -> Answer:
     """Return the answer on a claimed change. `published`: the change of the published values, the claimed size if `least` is none.
 
-    The size is rejected, as the direction is, if the whole interval is nearer to no change.
+    The size is rejected, as the direction is, if the whole interval is nearer to no change. There is no change if the whole
+    interval is within the limit of the claim, and one if all of it is beyond.
     """
     way = direction(found)
     if way == "not tested":
         return "not tested"
     low, high = (found.ratio, found.ratio) if found.low is None or found.high is None else (found.low, found.high)
     if claim.expect == "no change":
-        is_none = way == "none" or (low - 1 <= claim.within and high - 1 >= -claim.within)
-        return "no change found" if is_none else "change found"
+        most = SMALL_CHANGE if claim.within is None else claim.within
+        if low > 1 + most or high < 1 - most:
+            return "change found"
+        return "no change found" if low >= 1 - most and high <= 1 + most else "not decided"
     if way == "none":
         return "not found here"
     if way != claim.expect:
@@ -327,15 +338,17 @@ def effect_text(found: Effect) -> str:
         return f"{change} (one pair)"
     if not found.varies:
         return f"{change} (the same in every pair, {found.pairs} pairs)"
-    return f"{change} ({_signed(found.low - 1)} to {_signed(found.high - 1)} %, {found.pairs} pairs)"
+    return f"{change} ({signed(found.low - 1)} to {signed(found.high - 1)} %, {found.pairs} pairs)"
 
 
-def _signed(change: float) -> str:
-    return f"{100 * change:+.3g}"
+def signed(change: float) -> str:
+    """Format a change in percent with three digits, such as `-3.1` or `+2,550`."""
+    percentage = float(f"{100 * change:.3g}")
+    return f"{percentage:+,.0f}" if abs(percentage) >= 1000 else f"{percentage:+g}"
 
 
 def _change_text(change: float | None) -> str:
-    return "" if change is None else f"{_signed(change)} %"
+    return "" if change is None else f"{signed(change)} %"
 
 
 def _value_text(name: str, value: float | None) -> str:

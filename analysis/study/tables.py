@@ -127,9 +127,9 @@ def _changes(table: StudyTable, rows: Sequence[claims.MeasuredRow], plan: Study)
                 (
                     Name(each.row.label),
                     claims.term_of(name).head,
-                    "-" if said is None else f"{100 * said:+.3g} %",
+                    "-" if said is None else f"{claims.signed(said)} %",
                     NOT_KNOWN if found is None else claims.effect_text(found),
-                    "-" if single is None else f"{100 * single[0]:+.3g} to {100 * single[1]:+.3g} %",
+                    "-" if single is None else f"{claims.signed(single[0])} to {claims.signed(single[1])} %",
                     "-" if said is None or found is None else _direction(said, found),
                 )
             )

@@ -21,6 +21,7 @@ from inferload.scenario.schema.words import NO_WORDS, Words
 
 STUDY = "study.yaml"  # in the folder of a study
 RESULTS = "results.json"  # figures of all its runs
+SMALL_CHANGE = 0.1  # which counts as none
 Hosts = Mapping[str, str]  # URLs of running servers by variant, for the engine `running`
 _NO_HOSTS: Hosts = MappingProxyType({})
 
@@ -143,8 +144,8 @@ class Claim(ScenarioPart):
     least: Annotated[float, Field(ge=0, allow_inf_nan=False)] | None = Field(
         default=None, description="claimed size of the change: 0.5 is 50 %; null: that of the published values"
     )
-    within: Annotated[float, Field(ge=0, allow_inf_nan=False)] = Field(
-        default=0.0, description="of no change: size up to which a change is none: 0.1 is 10 %"
+    within: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = Field(
+        default=None, description=f"of no change: size up to which a change is none; null: {SMALL_CHANGE:g}, 10 %"
     )
     why: Why = Field(description="what explains the finding, and where it cannot be told")
 
@@ -161,7 +162,7 @@ class Claim(ScenarioPart):
             refuse("give its figure")
         if self.least is not None and self.expect not in ("lower", "higher"):
             refuse("least belongs to expect: lower or higher")
-        if self.within and self.expect != "no change":
+        if self.within is not None and self.expect != "no change":
             refuse("within belongs to expect: no change")
         compared = [key for key in ("against", "than", "sum_of") if getattr(self, key)]
         if compared and self.expect not in ("lower", "higher", "no change"):

@@ -111,7 +111,7 @@ class Made:
             name, size = claim.figure or "", 0.6 if claim.least is None else max(0.6, claim.least + 0.1)
             size = max([size, *(abs(change) + 0.1 for row in targets if (change := self.published(row, bases)))])
             factor = {"lower": max(0.01, 1 - size), "higher": 1 + size, "no change": 1.0}[claim.expect]
-            other = 1 + 2 * claim.within + 0.5 if claim.expect == "no change" else 1 / factor
+            other = 1.7 + 2 * (claim.within or 0) if claim.expect == "no change" else 1 / factor
             for row in self.rows:
                 values[row.name, name] = 0.2
             for row in targets:

@@ -176,11 +176,13 @@ def test_an_answer_follows_from_the_interval(shift: float, noise: float, expect:
     assert measured is not None
     assert measured.low is not None
     assert measured.high is not None
-    way = "no change" if measured.low <= 1 <= measured.high else "lower" if measured.high < 1 else "higher"
-    absent = "no change found" if expect == "no change" else "not found here"
-    other = "change found" if expect == "no change" else "opposite here"
-    wanted = absent if way == "no change" else "holds here" if way == expect else other
-    assert found.answer == wanted
+    if expect == "no change":
+        within = [0.9 <= value <= 1.1 for value in (measured.low, measured.high)]
+        beyond = measured.low > 1.1 or measured.high < 0.9
+        assert found.answer == ("no change found" if all(within) else "change found" if beyond else "not decided")
+        return
+    way = "none" if measured.low <= 1 <= measured.high else "lower" if measured.high < 1 else "higher"
+    assert found.answer == ("not found here" if way == "none" else "holds here" if way == expect else "opposite here")
 
 
 @pytest.mark.parametrize("count", [1, 2])
@@ -198,12 +200,28 @@ def test_a_smaller_change_than_claimed_is_named() -> None:
     )
 
 
-def test_a_condition_holds_or_not_or_is_not_measured() -> None:
-    claim = plan_of().claims[2]
-    assert findings.finding(claim, plan_of(), results(*pairs(BEFORE, AFTER))).answer == "holds here"
-    assert findings.finding(claim, plan_of(), results(run("b", 0, hits=0.1))).answer == "does not hold here"
-    assert findings.finding(claim, plan_of(), results(run("b", 0, hits=None))).answer == "not measured"
-    assert findings.finding(claim, plan_of(), results(run("b", 0, level="invalid", hits=1.0))).answer == "not measured"
+@pytest.mark.parametrize(
+    ("hits", "answer"),
+    [
+        ([0.95] * 3, "holds here"),
+        ([0.1] * 3, "does not hold here"),
+        ([0.95, 0.95, 0.1], "not decided"),
+        ([0.95] * 2, "not tested"),
+        ([0.95, 0.95, None], "not measured"),
+    ],
+)
+def test_a_condition_is_met_by_all_runs_by_none_or_by_some(hits: list[float | None], answer: str) -> None:
+    runs = [run("b", pair, hits=value) for pair, value in enumerate(hits)]
+    assert findings.finding(plan_of().claims[2], plan_of(), results(*runs)).answer == answer
+    invalid = [structs.replace(each, level="invalid") for each in runs]
+    assert findings.finding(plan_of().claims[2], plan_of(), results(*invalid)).answer == "not measured"
+
+
+@pytest.mark.parametrize(
+    ("change", "text"), [(-0.0312, "-3.12"), (25.5, "+2,550"), (0.9999, "+100"), (9.996, "+1,000"), (0.0, "+0")]
+)
+def test_a_change_has_three_digits(change: float, text: str) -> None:
+    assert findings.signed(change) == text
 
 
 def test_published_changes_follow_from_published_values() -> None:
