@@ -20,7 +20,7 @@ from inferload.client.requests.bodies import Texts
 from inferload.scenario.schema.agent import Prefix
 from inferload.workload.agent import stamped
 from inferload.workload.content.messages import Piece
-from inferload.workload.content.prompts import KeyedRandom, Vocabulary, approximate, calibrate
+from inferload.workload.content.prompts import KeyedRandom, Vocabulary, approximate, calibrate, shared_length
 from inferload.workload.content.words import WORDS
 from inferload.workload.sources.recorded import local_tokenizer
 
@@ -257,11 +257,16 @@ def test_a_message_with_a_timestamp_is_as_long_as_one_without(name: str, where: 
     tokenize = JOINED[name]
     prefix = Prefix(timestamp="dynamic", where=where, variants=150)
     texts = Texts(Vocabulary.from_wire(calibrate(tokenize, prefix.texts(1000)).to_wire()), seed=7)
+    shared: dict[int, str] = {}
     for index in range(150):
-        tokens = 53 + index % 3
+        tokens = 53 + 60 * (index % 3)
         message = stamped(Piece("key", tokens), prefix, index)
         assert sum(piece.tokens or 0 for piece in message) == tokens
-        assert len(tokenize(json.loads(texts.encoded(message)))) - SPECIALS.get(name, 0) == tokens
+        text = json.loads(texts.encoded(message))
+        assert len(tokenize(text)) - SPECIALS.get(name, 0) == tokens
+        shared[tokens] = text[: shared_length(shared.get(tokens, text), text)]
+    if where == "end":  # of the generated text all but the last words
+        assert all(len(tokenize(text)) > 0.6 * (tokens - 20) for tokens, text in shared.items())
 
 
 @given(st.text(max_size=20), st.lists(st.integers(0, 400), max_size=8))
