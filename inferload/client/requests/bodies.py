@@ -15,7 +15,7 @@ from inferload.scenario.schema.endpoints import ENDPOINTS
 from inferload.scenario.schema.fields import thaw
 from inferload.scenario.schema.request import RequestOptions
 from inferload.workload.content.messages import BLOCK, SHARED, TIME_KEY, Message, Piece, sendable
-from inferload.workload.content.prompts import KeyedRandom, Vocabulary
+from inferload.workload.content.prompts import TIME_TOKENS, KeyedRandom, Vocabulary
 from inferload.workload.content.script import Ask
 from inferload.workload.isolation import Isolation
 
@@ -91,13 +91,18 @@ class Texts:
         return _json(sendable(first_line + text))
 
     def _timed(self, pieces: tuple[Piece, ...]) -> tuple[Piece, ...]:
-        """Return the pieces; of a text beside a timestamp as much more as the timestamp is shorter than planned."""
+        """Return the pieces; of a text beside a timestamp as much more as the timestamp is shorter than planned.
+
+        Texts of different lengths are beginnings of one, so that they share a prefix.
+        """
         at = next((number for number, piece in enumerate(pieces) if piece.key.startswith(TIME_KEY)), None)
         if at is None:
             return pieces
         beside = at - 1 if at else 1
-        tokens = (pieces[beside].tokens or 0) + (pieces[at].tokens or 0) - self.vocabulary.time_tokens[at == 0]
-        return (*pieces[:beside], replace(pieces[beside], tokens=max(1, tokens)), *pieces[beside + 1 :])
+        counted = self.vocabulary.time_tokens.get(pieces[at].literal or "", TIME_TOKENS)[at == 0]
+        both = (pieces[beside].tokens or 0) + (pieces[at].tokens or 0)
+        text = replace(pieces[beside], tokens=max(1, both - counted), whole=pieces[beside].whole or both)
+        return (*pieces[:beside], text, *pieces[beside + 1 :])
 
     def _spaced(self, pieces: tuple[Piece, ...]) -> list[str]:
         """Return the texts of pieces and separators: the vocabulary's joint, or a blank beside a literal without one."""

@@ -54,7 +54,7 @@ tables:
     base: first
     figures: [mean(ttft_ms)]
     rows: [{label: first, variant: t4-baseline}, {label: second, variant: t4-all}]
-claims: [{text: Faster, table: both, row: second, figure: mean(ttft_ms), expect: lower, why: {holds: It is, fails: It is not}}]
+claims: [{text: It is faster, table: both, row: second, figure: mean(ttft_ms), expect: lower, why: {holds: Yes, fails: "No"}}]
 """
 
 

@@ -20,7 +20,7 @@ from inferload.client.requests.bodies import Texts
 from inferload.scenario.schema.agent import Prefix
 from inferload.workload.agent import stamped
 from inferload.workload.content.messages import Piece
-from inferload.workload.content.prompts import KeyedRandom, Vocabulary, approximate, calibrate
+from inferload.workload.content.prompts import KeyedRandom, Vocabulary, approximate, calibrate, shared_length
 from inferload.workload.content.words import WORDS
 from inferload.workload.sources.recorded import local_tokenizer
 
@@ -231,6 +231,9 @@ HALF = len(WORDS) // 2
 JOINED: dict[str, Tokenize] = {
     **{tokenize.__name__: tokenize for tokenize in EXACT},
     "after a space only": trained(*(f" {word}" * 9 for word in WORDS[:HALF])),
+    "some dates in fewer tokens": trained(
+        *(f" {word}" * 9 for word in WORDS[:HALF]), *(Prefix().text(day) for day in range(90))
+    ),
     "after a space or not": trained(*(f" {word}" * 9 + "\n" + word for word in WORDS[:HALF]), *WORDS[HALF:]),
 }
 
@@ -252,11 +255,18 @@ def test_the_tokens_of_joined_texts_add_up(name: str) -> None:
 @pytest.mark.parametrize("where", ["start", "end"])
 def test_a_message_with_a_timestamp_is_as_long_as_one_without(name: str, where: Literal["start", "end"]) -> None:
     tokenize = JOINED[name]
-    texts = Texts(Vocabulary.from_wire(calibrate(tokenize).to_wire()), seed=7)
-    for index, tokens in [(0, 53), (1, 54), (40, 200)]:
-        message = stamped(Piece("key", tokens), Prefix(timestamp="dynamic", where=where), index)
+    prefix = Prefix(timestamp="dynamic", where=where, variants=150)
+    texts = Texts(Vocabulary.from_wire(calibrate(tokenize, prefix.texts(1000)).to_wire()), seed=7)
+    shared: dict[int, str] = {}
+    for index in range(150):
+        tokens = 53 + 60 * (index % 3)
+        message = stamped(Piece("key", tokens), prefix, index)
         assert sum(piece.tokens or 0 for piece in message) == tokens
-        assert len(tokenize(json.loads(texts.encoded(message)))) - SPECIALS.get(name, 0) == tokens
+        text = json.loads(texts.encoded(message))
+        assert len(tokenize(text)) - SPECIALS.get(name, 0) == tokens
+        shared[tokens] = text[: shared_length(shared.get(tokens, text), text)]
+    if where == "end":  # of the generated text all but the last words
+        assert all(len(tokenize(text)) > 0.6 * (tokens - 20) for tokens, text in shared.items())
 
 
 @given(st.text(max_size=20), st.lists(st.integers(0, 400), max_size=8))
