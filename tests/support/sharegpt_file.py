@@ -4,8 +4,8 @@ python tests/support/sharegpt_file.py FILE [CONVERSATIONS]
 
 Published: 94,145 conversations with 3.51 turns of 94.46 (standard deviation 626.39) tokens of the user and 348.45 (269.93) of the
 chatbot, in 41 languages (Zhao et al. 2024, arXiv 2405.01470, table 1; repeated in arXiv 2512.17843); 672,837,942 bytes; JSON with
-an indent of 2; ids end in the position of the part of a split conversation. Assumed here, as nothing is published: lognormal lengths, the
-shares of languages, of common beginnings and of broken records.
+an indent of 2; ids end in the position of the part of a split conversation. Assumed here, as nothing is published: lognormal
+lengths, the shares of languages, of common beginnings and of broken records.
 """
 
 import json
