@@ -6,7 +6,6 @@ change later steps.
 
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
 from functools import cached_property
 from itertools import accumulate
 from random import Random
@@ -16,7 +15,7 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from inferload.scenario.schema.agent import MIN_SUMMARY_TOKENS, SUMMARY_REQUEST_TOKENS, TIME, Agent, Prefix, Tool
+from inferload.scenario.schema.agent import MIN_SUMMARY_TOKENS, SUMMARY_REQUEST_TOKENS, Agent, Prefix, Tool
 from inferload.scenario.schema.distributions import draw_count
 from inferload.workload.content.history import has_reasoning
 from inferload.workload.content.messages import SHARED, TIME_KEY, Message, Piece, ToolCall, made_call_id, text_message
@@ -88,9 +87,8 @@ def stamped(text: Piece, prefix: Prefix, index: int) -> tuple[Piece, ...]:
     if prefix.timestamp == "none":
         return (text,)
     variant = index % prefix.variants if prefix.timestamp == "dynamic" else 0
-    at = datetime.strptime(prefix.time, TIME) - timedelta(days=variant)
     before = prefix.where == "start"
-    time = Piece(f"{TIME_KEY}{variant}", TIME_TOKENS[before], at.strftime(TIME))
+    time = Piece(f"{TIME_KEY}{variant}", TIME_TOKENS[before], prefix.text(variant))
     rest = replace(text, tokens=max(1, (text.tokens or 0) - TIME_TOKENS[before]))
     return (time, rest) if before else (rest, time)
 

@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from inferload.base.errors import UsageError
 from inferload.base.on_use import OnUse
 from inferload.scenario.scenario import Scenario
+from inferload.scenario.schema.agent import Agent
 from inferload.scenario.schema.tasks import REACTING, Tasks
 from inferload.scenario.schema.workloads import Mix, Single
 from inferload.workload.content.data import DataContext, Notes, Opened
@@ -110,6 +111,11 @@ class Sessions:
         """Return the files of the classes of live agents."""
         return tuple(opened.file for opened in self.open().values() if opened.file is not None)
 
+    def times(self) -> list[str]:
+        """Return the timestamps of agents, at most _MOST_TIMES of each class."""
+        prefixes = [workload.prefix for _name, workload in self._classes if isinstance(workload, Agent)]
+        return [*dict.fromkeys(text for prefix in prefixes for text in prefix.texts(_MOST_TIMES))]
+
     def warnings(self) -> list[str]:
         """Return one line per kind of record that is unexpectedly left out."""
         return [line for opened in self.open().values() for line in opened.warnings()]
@@ -148,6 +154,7 @@ class Sessions:
 
 
 _SAMPLED = 20  # sessions
+_MOST_TIMES = 1_000
 
 
 def _shares(first: Message) -> bool:

@@ -15,7 +15,7 @@ from inferload.scenario.schema.endpoints import ENDPOINTS
 from inferload.scenario.schema.fields import thaw
 from inferload.scenario.schema.request import RequestOptions
 from inferload.workload.content.messages import BLOCK, SHARED, TIME_KEY, Message, Piece, sendable
-from inferload.workload.content.prompts import KeyedRandom, Vocabulary
+from inferload.workload.content.prompts import TIME_TOKENS, KeyedRandom, Vocabulary
 from inferload.workload.content.script import Ask
 from inferload.workload.isolation import Isolation
 
@@ -96,7 +96,8 @@ class Texts:
         if at is None:
             return pieces
         beside = at - 1 if at else 1
-        tokens = (pieces[beside].tokens or 0) + (pieces[at].tokens or 0) - self.vocabulary.time_tokens[at == 0]
+        counted = self.vocabulary.time_tokens.get(pieces[at].literal or "", TIME_TOKENS)[at == 0]
+        tokens = (pieces[beside].tokens or 0) + (pieces[at].tokens or 0) - counted
         return (*pieces[:beside], replace(pieces[beside], tokens=max(1, tokens)), *pieces[beside + 1 :])
 
     def _spaced(self, pieces: tuple[Piece, ...]) -> list[str]:

@@ -3,7 +3,7 @@
 Defaults follow published traces of coding agents (docs/how-to/agents.md); tool times and gaps between requests are guesses.
 """
 
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field, model_validator
@@ -62,6 +62,15 @@ class Prefix(ScenarioPart):
     variants: AtLeastOne = Field(
         default=100, description="number of different dynamic timestamps; session i uses variant i modulo variants"
     )
+
+    def text(self, variant: int) -> str:
+        """Return the timestamp of a variant."""
+        return (datetime.strptime(self.time, TIME) - timedelta(days=variant)).strftime(TIME)
+
+    def texts(self, most: int) -> list[str]:
+        """Return the timestamps of the first variants, at most so many."""
+        count = {"none": 0, "static": 1, "dynamic": self.variants}[self.timestamp]
+        return [self.text(variant) for variant in range(min(count, most))]
 
 
 class Tool(ScenarioPart):

@@ -19,9 +19,8 @@ Tokenize = Callable[[str], list[int]]
 
 # English on the tokenizers of current models: an assumption, stated wherever it is used.
 TOKENS_PER_WORD = 1.3
-# A timestamp, and its tokens after and before a text, where no tokenizer counted it: tokenizers of current models have a token
-# for each character (Qwen) or fewer; after a text the blank is one more.
-_TIME = "2026-01-15 09:30:00"
+# Tokens of a timestamp such as 2026-01-15 09:30:00 after and before a text, where no tokenizer counted it: one for each character,
+# as Qwen's, and the blank after a text.
 TIME_TOKENS = (20, 19)
 
 _FIRSTS_CACHED = 4_096  # lengths for which the possible first words are cached
@@ -61,7 +60,8 @@ class Vocabulary:
 
     `words` follow a blank, `firsts` begin a text. `costs`, `first_costs`: tokens of each word; None: unknown, and
     `tokens_per_word` gives the number of words of a text. `joint`: separator of two texts that keeps the sum of their costs.
-    `error`: largest relative error on the samples of the calibration; None: not calibrated. `time_tokens`: as TIME_TOKENS.
+    `error`: largest relative error on the samples of the calibration; None: not calibrated.
+    `time_tokens`: by timestamp, as TIME_TOKENS.
     """
 
     words: tuple[str, ...]
@@ -72,7 +72,7 @@ class Vocabulary:
     exactness: Literal["exact", "approximate"] = "approximate"
     error: float | None = None
     joint: str = " "
-    time_tokens: tuple[int, int] = TIME_TOKENS
+    time_tokens: Mapping[str, tuple[int, int]] = field(default_factory=dict)
     _table: WordTable = field(init=False, repr=False, compare=False)
     _firsts_of: dict[int, tuple[int, list[int]]] = field(init=False, repr=False, compare=False, default_factory=dict)
 
@@ -166,7 +166,7 @@ class Vocabulary:
             exactness=wire["exactness"],
             error=wire["error"],
             joint=wire["joint"],
-            time_tokens=tuple(wire["time_tokens"]),
+            time_tokens={time: (after, before) for time, (after, before) in wire["time_tokens"].items()},
         )
 
 
@@ -187,8 +187,10 @@ _JOINED, _JOINED_TOKENS = 64, 4
 _SAMPLES = (1, 2, 3, 5, 17, 64, 200, 512)
 
 
-def calibrate(tokenize: Tokenize) -> Vocabulary:
-    """Measure the cost of each word with fewer than 60 calls of `tokenize` (text -> token ids), and verify it on samples.
+def calibrate(tokenize: Tokenize, times: Sequence[str] = ()) -> Vocabulary:
+    """Measure the cost of each word, and of timestamps, with fewer than 60 calls of `tokenize` (text -> token ids).
+
+    The result is verified on samples.
 
     The cost of a word is the number of ids between two separators. Without meaningful ids (a server that only counts), words
     whose text has as many tokens as words cost one token each. Special tokens that the tokenizer adds are not counted. The
@@ -201,7 +203,7 @@ def calibrate(tokenize: Tokenize) -> Vocabulary:
     if len(single) >= 256:  # enough for texts to differ, and every count is possible
         known = single
     if not known:
-        return _approximation(plain)
+        return _approximation(plain, times)
     firsts = _firsts(plain, known[:: max(1, len(known) // _FIRSTS)][:_FIRSTS])
     for chosen, joint in _joints(firsts, costs, known):
         exact = Vocabulary(
@@ -213,12 +215,12 @@ def calibrate(tokenize: Tokenize) -> Vocabulary:
             exactness="exact",
             error=0.0,
             joint=joint,
-            time_tokens=_time_tokens(plain, chosen[0], joint or " "),
+            time_tokens=_time_tokens(plain, times, chosen[0], joint or " "),
         )
         too_coarse = exact.exact_from is None or exact.exact_from > TAIL // 2
         if not too_coarse and _verified(exact, plain) and (chosen == [*firsts] or _joins(exact, plain)):
             return exact
-    return _approximation(plain)
+    return _approximation(plain, times)
 
 
 def _joints(
@@ -253,20 +255,35 @@ def _joins(vocabulary: Vocabulary, tokenize: Tokenize) -> bool:
     return len(tokenize(vocabulary.joint.join(texts))) == size * _JOINED
 
 
-def _approximation(tokenize: Tokenize) -> Vocabulary:
+def _approximation(tokenize: Tokenize, times: Sequence[str]) -> Vocabulary:
     """Return words of unknown cost, with mean and largest error measured on samples."""
     rng = Random("calibration")
     words = Vocabulary(WORDS, tokens_per_word=1.0)
     counts = {size: len(tokenize(words.text(size, rng))) for size in (20, 50, 100, 200)}
     per_word = max(sum(counts.values()) / sum(counts), 1e-3)
     error = max(abs(count / (size * per_word) - 1) for size, count in counts.items())
-    return Vocabulary(WORDS, tokens_per_word=per_word, error=error, time_tokens=_time_tokens(tokenize))
+    return Vocabulary(WORDS, tokens_per_word=per_word, error=error, time_tokens=_time_tokens(tokenize, times))
 
 
-def _time_tokens(tokenize: Tokenize, text: str = _HEAD, joint: str = " ") -> tuple[int, int]:
-    """Return the tokens of a timestamp after and before a text, with what separates them."""
-    both = tokenize(f"{text} {_TIME}"), tokenize(f"{_TIME}{joint}{text}")
-    return len(both[0]) - len(tokenize(text)), len(both[1]) - len(tokenize(text))
+def _time_tokens(
+    tokenize: Tokenize, times: Sequence[str], text: str = _HEAD, joint: str = " "
+) -> dict[str, tuple[int, int]]:
+    """Return the tokens of each timestamp after and before a text, with what separates them.
+
+    The first one is counted by itself; the others differ from it as they do between separators.
+    """
+    if not times:
+        return {}
+    marks, alone = _separator_ids(tokenize), len(tokenize(text))
+    first = len(tokenize(f"{text} {times[0]}")) - alone, len(tokenize(f"{times[0]}{joint}{text}")) - alone
+    found = dict.fromkeys(times, first)
+    for start in range(0, len(times), _CHUNK):
+        chunk = (times[0], *times[start : start + _CHUNK])
+        after, before = (_between(tokenize, marks, lead, chunk) for lead in (" ", "\n"))
+        if after and before:
+            counts = zip(chunk, after, before, strict=True)
+            found |= {time: (first[0] + a - after[0], first[1] + b - before[0]) for time, a, b in counts}
+    return found
 
 
 def _without_specials(tokenize: Tokenize) -> Tokenize:
@@ -293,18 +310,15 @@ def shared_length(first: Sequence[object], second: Sequence[object]) -> int:
 
 def _costs(tokenize: Tokenize) -> dict[str, int]:
     """Return the tokens of each word after a blank, for words whose tokens do not merge with their neighbours'."""
-    head, separator = _separator_ids(tokenize)
+    marks = _separator_ids(tokenize)
     costs: dict[str, int] = {}
     for start in range(0, len(WORDS), _CHUNK):
         chunk = WORDS[start : start + _CHUNK]
-        if separator is None:
+        if marks[1] is None:
             if len(tokenize(" ".join(chunk))) == len(chunk):
                 costs |= dict.fromkeys(chunk, 1)
             continue
-        ids = tokenize(_HEAD + "".join(f" {word} {_SEPARATOR}" for word in chunk))
-        parts = _split(ids[len(head) :], separator)
-        if len(parts) == len(chunk) + 1 and ids[: len(head)] == head:
-            costs |= {word: len(part) for word, part in zip(chunk, parts, strict=False)}
+        costs |= dict(zip(chunk, _between(tokenize, marks, " ", chunk), strict=False))
     return costs
 
 
@@ -314,20 +328,29 @@ def _firsts(tokenize: Tokenize, words: Sequence[str]) -> dict[str, int]:
     Chat templates put a newline before a message.
     """
     costs = {word: len(tokenize(word)) for word in words}
-    head, separator = _separator_ids(tokenize)
-    if separator is None:
-        return costs
-    ids = tokenize(_HEAD + "".join(f"\n{word} {_SEPARATOR}" for word in words))
-    parts = _split(ids[len(head) :], separator)
-    if len(parts) != len(words) + 1:
+    counts = _between(tokenize, _separator_ids(tokenize), "\n", words)
+    if not counts:
         return costs
     # The cost of the newline itself is the most common difference.
-    extra = {word: len(part) - costs[word] for word, part in zip(words, parts, strict=False)}
+    extra = {word: count - costs[word] for word, count in zip(words, counts, strict=True)}
     newline = Counter(extra.values()).most_common(1)[0][0]
     return {word: cost for word, cost in costs.items() if extra[word] == newline}
 
 
-def _separator_ids(tokenize: Tokenize) -> tuple[list[int], list[int] | None]:
+_Marks = tuple[list[int], list[int] | None]
+
+
+def _between(tokenize: Tokenize, marks: _Marks, lead: str, texts: Sequence[str]) -> list[int]:
+    """Return the tokens of each text with its lead, between separators; empty if they cannot be told apart."""
+    head, separator = marks
+    if separator is None:
+        return []
+    ids = tokenize(_HEAD + "".join(f"{lead}{text} {_SEPARATOR}" for text in texts))
+    parts = _split(ids[len(head) :], separator)
+    return [len(part) for part in parts[:-1]] if len(parts) == len(texts) + 1 and ids[: len(head)] == head else []
+
+
+def _separator_ids(tokenize: Tokenize) -> _Marks:
     """Return the ids of the head and of the separator after a blank; None if equal text gives different ids."""
     once = tokenize(f"{_HEAD} {_SEPARATOR}")
     twice = tokenize(f"{_HEAD} {_SEPARATOR} {_SEPARATOR}")

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import sharegpt_file
 import virtual
 from e2e_runs import scenario
 from locust_process import summary_of
@@ -49,6 +50,25 @@ def test_expected_server_and_per_turn_cache_hits_are_equal(isolate: str, tmp_pat
     assert "counted by the server" in run.text
     if isolate == "run":
         assert "Prefix cache" in (run.run_dir / "report.md").read_text()
+
+
+# Tokens of the blog post: 53 a prompt, of which three blocks of 16 are full.
+@pytest.mark.parametrize(("name", "hits"), [("agent-short-static", 19 * 48), ("agent-short-dynamic", 0)])
+def test_short_prompts_of_agents_are_counted_as_in_their_source(name: str, hits: int, tmp_path: Path) -> None:
+    run = virtual.run(tmp_path, name, "--set", "phases={sessions: 20, drain_s: 60}", simulator=SIMULATOR)
+    cache = run.summary["cache"]
+    assert (cache["per_turn"]["input_tokens"], cache["per_turn"]["cached_tokens"]) == (20 * 53, hits)
+    assert cache["expected"]["cached_tokens"] == hits
+
+
+def test_hits_on_prefixes_that_recorded_texts_share_are_expected(tmp_path: Path) -> None:
+    sharegpt_file.write(tmp_path / "s.json", 2000)
+    source = {"kind": "sharegpt", "path": str(tmp_path / "s.json"), "sampler": "first_two"}
+    loaded = {"workload": {"kind": "chat", "source": source}, "phases": {"sessions": 300, "drain_s": 60}}
+    cache = virtual.run(tmp_path, scenario(tmp_path, **loaded), simulator=SIMULATOR).summary["cache"]
+    expected, counted = cache["expected"]["cached_tokens"], cache["counted"]["hits"]
+    assert counted > 0
+    assert expected == pytest.approx(counted, rel=0.2)  # by characters
 
 
 @pytest.mark.parametrize("arm", ["both", "warm"])

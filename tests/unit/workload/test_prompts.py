@@ -231,6 +231,9 @@ HALF = len(WORDS) // 2
 JOINED: dict[str, Tokenize] = {
     **{tokenize.__name__: tokenize for tokenize in EXACT},
     "after a space only": trained(*(f" {word}" * 9 for word in WORDS[:HALF])),
+    "some dates in fewer tokens": trained(
+        *(f" {word}" * 9 for word in WORDS[:HALF]), *(Prefix().text(day) for day in range(90))
+    ),
     "after a space or not": trained(*(f" {word}" * 9 + "\n" + word for word in WORDS[:HALF]), *WORDS[HALF:]),
 }
 
@@ -252,9 +255,11 @@ def test_the_tokens_of_joined_texts_add_up(name: str) -> None:
 @pytest.mark.parametrize("where", ["start", "end"])
 def test_a_message_with_a_timestamp_is_as_long_as_one_without(name: str, where: Literal["start", "end"]) -> None:
     tokenize = JOINED[name]
-    texts = Texts(Vocabulary.from_wire(calibrate(tokenize).to_wire()), seed=7)
-    for index, tokens in [(0, 53), (1, 54), (40, 200)]:
-        message = stamped(Piece("key", tokens), Prefix(timestamp="dynamic", where=where), index)
+    prefix = Prefix(timestamp="dynamic", where=where, variants=150)
+    texts = Texts(Vocabulary.from_wire(calibrate(tokenize, prefix.texts(1000)).to_wire()), seed=7)
+    for index in range(150):
+        tokens = 53 + index % 3
+        message = stamped(Piece("key", tokens), prefix, index)
         assert sum(piece.tokens or 0 for piece in message) == tokens
         assert len(tokenize(json.loads(texts.encoded(message)))) - SPECIALS.get(name, 0) == tokens
 

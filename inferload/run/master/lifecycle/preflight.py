@@ -148,7 +148,7 @@ def _counted(spec: RunSpec, own: ProcessSettings, facts: ServerFacts, opened: Ma
     settings = client_settings(spec.scenario, facts.target, facts.model, own, "preflight")
     tokenize = Tokenizer(settings, facts.tokenizer)
     try:
-        vocabulary = calibrate(tokenize)
+        vocabulary = calibrate(tokenize, Sessions(spec.scenario).times())
         if (vocabulary.error or 0.0) > MOST_ERROR:
             return _estimated(data, f"{url}: its /tokenize counts words with an error of {percent(vocabulary.error)}")
         data = _data(spec, opened, tokenize)
