@@ -149,7 +149,7 @@ STUDIES_SIMULATOR ?= $(basename $(notdir $(wildcard scenarios/studies/*.yaml)))
 
 studies: studies-vllm studies-simulated  ## repeat the studies of docs/studies: with vLLM on the CPU, and on the simulator
 
-studies-vllm: $(READY) setup-vllm $(STUDIES_VLLM:%=.study/%/vllm-cpu)  ## repeat those with vLLM on the CPU, about an hour
+studies-vllm: $(READY) setup-vllm $(STUDIES_VLLM:%=.study/%/vllm-cpu)  ## repeat those with vLLM on the CPU, about 40 minutes
 
 studies-simulated: $(READY) $(STUDIES_SIMULATOR:%=.study/%/simulator)  ## repeat all on the simulator's virtual clock, with the CPU time of each
 

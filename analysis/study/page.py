@@ -14,6 +14,7 @@ from inferload.campaign.sweep.study import RESULTS, STUDY, Study
 from inferload.figures import table
 from inferload.figures.table import Table
 from inferload.scenario import language
+from inferload.scenario.schema.words import Words
 
 from ..pages import shell, texts
 from ..pages.wording import is_simulated, simulated
@@ -21,7 +22,14 @@ from . import charts, tables
 from .findings import Finding, finding, measured
 from .results import StudyResults, collect, read_results
 
-_IN_TWO_LINES, _SHOWN = 8, 18  # claims on a terminal
+_IN_TWO_LINES, _SHOWN = 8, 16  # claims on a terminal
+_BY_CONSTRUCTION = Words(
+    en="On the simulator the model of the device holds by construction: hits of the prefix cache take no prefill, quantised "
+    "weights and caches have fewer bytes, cards share arithmetic and reading less their communication. What follows from it "
+    "for queues, batches and percentiles is simulated.",
+    zh="在模拟器上，设备模型直接给定：命中前缀缓存的 token 不需要预填充，量化的权重和 KV 缓存字节更少，"
+    "多卡分担计算与读取（扣除通信）。由此产生的排队、批处理和分位数才是模拟的结果。",
+)
 
 
 def is_study(folder: Path) -> bool:
@@ -55,14 +63,17 @@ def _tables(plan: Study, results: StudyResults) -> list[Table]:
 
 
 def summary(plan: Study, results: StudyResults) -> list[str]:
-    """Return finding, claim and figures of `_SHOWN` claims: a line each, or two if there are at most `_IN_TWO_LINES`."""
-    found = _findings(plan, results)
+    """Return finding, claim and figures of `_SHOWN` claims: a line each, or two if there are at most `_IN_TWO_LINES`.
+
+    Claims on parts that the engine does not run are counted in the headline only.
+    """
+    found = [each for each in _findings(plan, results) if plan.table(each.claim.table).part not in plan.left_out]
     left_out = [texts.tr(f"{len(found) - _SHOWN} more on the page")] if len(found) > _SHOWN else []
     between = "\n      " if len(found) <= _IN_TWO_LINES else texts.tr("; ")
     return [
         texts.tr(each.answer)
         + texts.tr(": ")
-        + between.join(filter(None, [str(each.claim.text), texts.tr(tables.figures_of(each))]))
+        + between.join(filter(None, [str(each.claim.text), tables.figures_of(each)]))
         for each in found[:_SHOWN]
     ] + left_out
 
@@ -93,6 +104,8 @@ def _findings(plan: Study, results: StudyResults) -> list[Finding]:
 
 
 def _model(plan: Study, results: StudyResults) -> dict[str, Any]:
+    if is_simulated(results.server):
+        plan = plan.model_copy(update={"notes": (*plan.notes, _BY_CONSTRUCTION)})
     found = _findings(plan, results)
     invalid = [run for run in results.runs if run.level == "invalid" and run.load is None]
     return {

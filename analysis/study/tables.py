@@ -27,7 +27,7 @@ def findings(found: Sequence[claims.Finding]) -> Table:
         (
             str(each.claim.text),
             each.published or "-",
-            each.here,
+            _clauses(each.here),
             each.answer,
             each.why or "-",
             str(each.claim.source) or "-",
@@ -41,9 +41,13 @@ def findings(found: Sequence[claims.Finding]) -> Table:
 
 def figures_of(found: claims.Finding) -> str:
     """Return what was published and what was measured, in one line."""
-    return "; ".join(
-        filter(None, [found.published and f"published {found.published}", found.here and f"here {found.here}"])
-    )
+    said = [found.published and f"published {found.published}", found.here and f"here {found.here}"]
+    return _clauses("; ".join(filter(None, said)))
+
+
+def _clauses(text: str) -> str:
+    """Return a text in the language of the process, clause by clause: the whole would be read as one comparison."""
+    return Name(tr("; ").join(map(tr, text.split("; "))))
 
 
 def loads(part: str, plan: Study, results: StudyResults) -> list[tuple[str, str]]:

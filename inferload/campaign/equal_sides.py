@@ -16,12 +16,17 @@ _NOT_LOAD = {"name", "gates", "slo", "seed", "abort_on", "server"}  # keys of a 
 
 
 def of_sweep(sweep: Sweep) -> tuple[Words, ...]:
-    """Return a sentence on each group of variants whose servers are equal, and of scenarios whose loads are."""
+    """Return a sentence on each group of variants whose servers are equal, and of scenarios whose loads are.
+
+    With `keep_cache` equal loads are the measurement: what the later run finds in the cache.
+    """
     names = {label(name): name for name in sweep.all_variants}
     if sweep.engine == "running":
         servers = of_urls({each: sweep.hosts[name] for each, name in names.items()})
     else:
         servers = of_variants(sweep.engine, {each: sweep.variant(name) for each, name in names.items()})
+    if sweep.keep_cache:
+        return servers
     data = {name: load.scenario.as_data() for name, load in sweep.loads().items()}
     kept = {name: {key: value for key, value in each.items() if key not in _NOT_LOAD} for name, each in data.items()}
     loads = tuple(

@@ -63,6 +63,12 @@ class PortChosen(Entry, frozen=True, kw_only=True, tag="port"):
     port: int
 
 
+class SaltChosen(Entry, frozen=True, kw_only=True, tag="salt"):
+    """Runs that share the cache of a running server have salts that begin so: no earlier run of another campaign has them."""
+
+    salt: str
+
+
 class ServerStarting(Entry, frozen=True, kw_only=True, tag="server_starting"):
     """A server is being started."""
 
@@ -84,7 +90,9 @@ class ServerDown(Entry, frozen=True, kw_only=True, tag="server_down"):
     start_id: str
 
 
-_Line = RunBegun | RunEnded | RunStopped | RunRetried | PortChosen | ServerStarting | ServerReady | ServerDown
+_Line = (
+    RunBegun | RunEnded | RunStopped | RunRetried | PortChosen | SaltChosen | ServerStarting | ServerReady | ServerDown
+)
 
 
 class Journal:
@@ -94,6 +102,7 @@ class Journal:
         self._path = folder / JOURNAL
         self.servers: set[str] = set()  # start ids of the servers that were not stopped
         self.port: int | None = None
+        self.salt: str | None = None
         self.start_durations_s: list[float] = []
         self._ended: dict[str, RunEnded] = {}
         self.under_way: dict[str, RunProcess] = {}  # by folder: runs that began and did not end
@@ -156,6 +165,8 @@ class Journal:
                 self._ended.pop(entry.folder, None)
             case PortChosen():
                 self.port = entry.port
+            case SaltChosen():
+                self.salt = entry.salt
             case ServerStarting():
                 self.servers.add(entry.start_id)
             case ServerReady():

@@ -118,7 +118,9 @@ class Sweep(ScenarioPart):
         default=None, description="limit of the measurement of a run in seconds; null: that of the scenario"
     )
     keep_cache: Flag = Field(
-        default=False, description="true: the prefix cache is not emptied between the runs of a server start"
+        default=False,
+        description="true: the prefix cache is not emptied between the runs of a server start; on a running server the runs "
+        "of a pair without isolation share a cache salt of their own",
     )
     reports: bool = Field(
         default=True,

@@ -1,5 +1,6 @@
 """Execution of a sweep: server starts and runs, each with an entry in the journal."""
 
+import json
 import secrets
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
@@ -166,7 +167,19 @@ class SweepRunner:
         return runner.command(source, url, self._folder / run.folder, options, self._limit())
 
     def _options(self, run: PlannedRun) -> dict[str, Any]:
-        return {"seed": str(run.seed), "set": list(self._loads[run.scenario].settings)}
+        return {"seed": str(run.seed), "set": self._settings(run)}
+
+    def _settings(self, run: PlannedRun) -> list[str]:
+        """Return the changes to the scenario of a run. Nothing empties a running server between pairs: each has its own salt."""
+        load = self._loads[run.scenario]
+        cache, settings = load.scenario.cache, list(load.settings)
+        if not self._sweep.keep_cache or run.variant not in self._sweep.hosts or cache.isolate != "none":
+            return settings
+        if self._journal.salt is None:
+            self._journal.write(entries.SaltChosen(salt=secrets.token_hex(8)))
+        of_pair = {**cache.model_dump(), "isolate": "run", "salt": f"{self._journal.salt}-{run.pair}"}
+        others = [text for text in settings if text.partition("=")[0].strip().partition(".")[0] != "cache"]
+        return [*others, f"cache={json.dumps(of_pair)}"]
 
     def _limit(self) -> list[str]:
         seconds = self._sweep.measure_s

@@ -67,7 +67,8 @@ def remaining_text(
     unknown = [name for name in dict.fromkeys(runs) if times[name].load_s is None]
     unlimited = [name for name in unknown if times[name].limit_s is None]
     if unlimited:
-        return f"at least about {_rounded(known_s)}{suffix}: the duration of a run of {listed(unlimited)} is unknown"
+        loads = listed(unlimited) if len(unlimited) < 3 else f"{len(unlimited)} loads"
+        return f"at least about {_rounded(known_s)}{suffix}: the duration of a run of {loads} is unknown"
     if unknown:
         upper = _rounded(known_s + sum(times[name].limit_s or 0.0 for name in runs if name in unknown))
         return f"at most about {upper}{suffix}: a run of {listed(unknown)} may end before its time limit"

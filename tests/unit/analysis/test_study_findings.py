@@ -15,6 +15,7 @@ from msgspec import structs
 
 from inferload.campaign.sweep.study import Study
 from inferload.results.statistics import paired_runs
+from inferload.scenario import language
 from inferload.scenario.files import typed_yaml
 from inferload.scenario.files.yaml_text import ScenarioError
 
@@ -144,7 +145,7 @@ def test_a_heading_has_the_load_that_ran_else_that_of_the_plan() -> None:
     assert "\n16 users; 100 turns in 2 s per run; " in page.markdown(plan, results(*recorded))
 
 
-@pytest.mark.parametrize(("claims", "lines"), [(1, 2), (8, 16), (9, 9), (18, 18), (40, 19)])
+@pytest.mark.parametrize(("claims", "lines"), [(1, 2), (8, 16), (9, 9), (16, 16), (40, 17)])
 def test_the_findings_fit_on_a_terminal(claims: int, lines: int) -> None:
     plan = plan_of()
     plan = plan.model_copy(update={"claims": (plan.claims[0],) * claims})
@@ -386,3 +387,10 @@ def test_the_changes_of_two_rows_are_compared() -> None:
 def test_mistakes_in_a_claim_are_named(keys: str, problem: str) -> None:
     with pytest.raises(ScenarioError, match=re.escape(problem)):
         claimed(keys)
+
+
+def test_several_changes_are_translated_one_by_one() -> None:
+    here = "Turns against x: -1 % (one pair); Output against x: -1 % (one pair)"
+    with language.used("zh"):
+        shown = tables.figures_of(findings.Finding(plan_of().claims[0], "not tested", "-2 %", here))
+    assert shown == "原文 -2 %；本次轮次吞吐量，相对 x：-1 %（仅一对）；输出吞吐量，相对 x：-1 %（仅一对）"

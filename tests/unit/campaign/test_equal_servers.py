@@ -97,6 +97,7 @@ def sweep(**changes: Any) -> Sweep:
             {"scenarios": ["smoke", {"scenario": "smoke", "name": "b", "set": ["gates=[]"]}, "demo"]},
             ["smoke and b are equal loads: what differs between their runs is their order, or chance"],
         ),
+        ({"keep_cache": True, "scenarios": ["smoke", {"scenario": "smoke", "name": "again"}]}, []),
     ],
 )
 def test_equal_sides_of_a_sweep_are_named(changes: dict[str, Any], sentences: list[str]) -> None:

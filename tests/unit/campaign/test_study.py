@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from inferload.analysis.study import page
-from inferload.analysis.study.results import read_results
+from inferload.analysis.study.results import StudyResults, read_results
 from paths import DATA, ROOT
 
 from inferload import cli
@@ -93,14 +93,26 @@ def test_each_row_of_a_bundled_study_has_runs(path: Path, quick: bool, engine: E
     assert typed_yaml.to_text(stored) == typed_yaml.to_text(plan)
 
 
-# Parts whose loads are still to get pairs enough; the set shrinks.
-FEW = {("agents", "burst"), ("chat", "burst"), ("pressure", "users"), ("riddle", "last"), ("users", "steps")}
-
-
 @pytest.mark.parametrize("engine", ENGINES)
 def test_each_part_of_a_bundled_study_has_pairs_enough_for_a_test(engine: Engine) -> None:
     parts = [(path.stem, *item) for path in BUNDLED for item in loaded(path).resolved(engine).parts.items()]
-    assert {(study, name) for study, name, part in parts if part.pairs < pairs.FEWEST} <= FEW
+    assert [(study, name) for study, name, part in parts if part.pairs < pairs.FEWEST] == []
+
+
+@pytest.mark.parametrize("path", BUNDLED, ids=lambda path: path.stem)
+@pytest.mark.parametrize("engine", ENGINES)
+def test_a_terminal_shows_plan_and_findings_of_a_bundled_study_in_30_lines(path: Path, engine: Engine) -> None:
+    plan = loaded(path).resolved(engine)
+    if plan.parts:
+        shown = [
+            *commands._summary_lines(plan, Path("no"), False),
+            "",
+            "headline",
+            *page.summary(plan, StudyResults()),
+            "md",
+            "html",
+        ]
+        assert len("\n".join(shown).splitlines()) <= 30
 
 
 def test_all_studies_are_bundled() -> None:

@@ -34,6 +34,8 @@ from inferload.campaign.sweep import definition, grid
 from inferload.campaign.sweep import plan as sweep_plan
 from inferload.campaign.sweep.definition import Sweep
 from inferload.campaign.sweep.runner import SweepRunner, clear_up, port_for
+from inferload.scenario import overrides
+from inferload.scenario import scenario as scenarios_of
 from inferload.scenario.files import catalog, typed_yaml
 from inferload.scenario.files.yaml_text import ScenarioError
 
@@ -629,6 +631,36 @@ def test_runs_that_depend_on_earlier_ones_of_their_start_are_resumed_with_them(
     assert [entry.folder for entry in Journal(tmp_path).runs] == [
         start.runs[number].folder for number in (0, 2) if number not in again
     ]
+
+
+@pytest.mark.parametrize("engine", ["running", "simulator"])
+@pytest.mark.parametrize(
+    ("cache", "salted"),
+    [(["cache={isolate: none, block_size: 32}"], True), (["cache.isolate=none"], True), ([], False)],
+)
+def test_each_pair_has_its_own_cache_on_a_running_server_that_keeps_it(
+    cache: list[str], salted: bool, engine: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[list[str]] = []
+    monkeypatch.setattr(SweepRunner, "_run", lambda self, run, *_: made.append(self._options(run)["set"]))
+    monkeypatch.setattr(SweepRunner, "_run_on_server", lambda self, _start, runs: [self._run(run) for run in runs])
+    scenarios = [{"scenario": "smoke", "name": name, "set": [*cache, "gates=[]"]} for name in ("first", "again")]
+    hosts = {"tiny-baseline": "http://a"} if engine == "running" else {}
+    planned = small(
+        restart="once", variants=(), keep_cache=True, pairs=2, engine=engine, hosts=hosts, scenarios=scenarios
+    )
+    plan = sweep_plan.starts(planned, ["first", "again"])
+    for _resumed in range(2):  # a resumed pair continues with its salt
+        SweepRunner(planned, tmp_path, planned.loads(), Journal(tmp_path), print).perform(plan)
+    loads = [scenarios_of.load("smoke", overrides.parse_settings(settings)).cache for settings in made]
+    if not salted or engine == "simulator":
+        assert {load.salt for load in loads} == {None}
+        return
+    assert made[:4] == made[4:]
+    assert [load.salt for load in loads[:4:2]] == [load.salt for load in loads[1:4:2]]
+    assert len({load.salt for load in loads}) == 2
+    assert {load.isolate for load in loads} == {"run"}
+    assert {load.block_size for load in loads} == {32 if "32" in cache[0] else None}
 
 
 @pytest.mark.usefixtures("forked_programs")
