@@ -12,6 +12,7 @@ from ..data import ran as of_load
 from ..pages import shell
 from . import text
 from .arms import between_arms
+from .best import best_by_goal
 from .compare import Comparison, table_rows
 from .sides import LoadFigures, Side, TableRow, mean_over_runs
 
@@ -88,7 +89,7 @@ def of_comparisons(comparisons: Sequence[Comparison]) -> str:
 
 def summary_line(comparisons: Sequence[Comparison]) -> str:
     """Return the headline of a single comparison, else the verdict on each candidate; before it that no side is left."""
-    if left := text.none_left(comparisons):
+    if left := text.none_left(best_by_goal(comparisons)):
         return "; ".join([*left, _verdicts(comparisons)])
     return _verdicts(comparisons)
 

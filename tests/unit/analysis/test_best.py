@@ -26,6 +26,7 @@ from run_folders import write_run
 from searches import search_document
 
 from inferload import cli
+from inferload.figures.limits.gate import Gate
 from inferload.figures.table import markdown, text
 from inferload.results.documents.typed_documents import document_of
 from inferload.results.prices import Prices
@@ -189,10 +190,23 @@ def test_equal_sides_are_rarely_called_the_best() -> None:
 # --- requirements
 
 
+LINE = "VLLM_X='a b' vllm serve m --quantization awq"
+
+
+def with_command(sides: Sequence[Side]) -> list[Side]:
+    """Return three sides, the second of a variant with a command line."""
+    full, awq, tp2 = sides
+    return [full, awq.with_runs(lambda run: replace(run, server={"variant": {"command_line": LINE}})), tp2]
+
+
 def decided(sides: Sequence[Side], *texts: str) -> Decision:
     required = requirements.parse(texts)
     (decision,) = best_by_goal([replace(each, required=required) for each in compared(sides)])
     return decision
+
+
+def decision_gates(decision: Decision) -> tuple[Gate, ...]:
+    return tuple(dict.fromkeys(each.gate for each in decision.checked))
 
 
 @settings(deadline=None)
@@ -207,23 +221,29 @@ def test_sides_beyond_a_requirement_take_no_part(ttft_ms: float, output_rate: fl
     }
     assert {one.label for one in sides} - holding == set(decision.ruled_out)
     for best in decision.results:
-        assert {best.label, *(rival.label for rival in best.rivals)} == holding
+        assert {best.label, *(rival.label for rival in best.rivals)} == (holding or {one.label for one in sides})
         assert (best.certainty == "only side left") == (len(holding) == 1)
+    document = documents.document([replace(each, required=decision_gates(decision)) for each in compared(sides)])
+    assert bool(document["winners"]) == bool(holding)
+    assert any(row["best"] for row in document["best"]) == bool(holding)
     for each in decision.checked:
         assert each.is_uncertain == (each.gate.holds(each.low) != each.gate.holds(each.high))
         assert ("uncertain" in each.text) == each.is_uncertain
 
 
 @pytest.mark.parametrize("text", ["mean(ttft_ms) < 1", "p97(ttft_ms) < 1000000", "max(kv_cache_usage) < 1"])
-def test_that_no_side_is_left_is_the_headline(text: str) -> None:
-    comparisons = [replace(each, required=requirements.parse([text])) for each in compared(three())]
+def test_that_no_side_is_left_is_the_headline_and_the_best_of_those_that_served_the_load_are_named(text: str) -> None:
+    sides = [*with_command(three()), side("broken", 1, 1, 9000, collapsed="overloaded")]
+    comparisons = [replace(each, required=requirements.parse([text])) for each in compared(sides)]
     (decision,) = best_by_goal(comparisons)
-    assert (decision.results, decision.winners, list(decision.ruled_out)) == ((), [], ["full", "awq", "tp2"])
+    assert list(decision.ruled_out) == ["full", "awq", "tp2", "broken"]
     headline = f"NO SIDE IS LEFT: full is ruled out by {text} ("
     assert output.text(comparisons).startswith(headline)
     assert output.markdown(comparisons).replace("\\", "").startswith(f"**{headline}")
     assert "NO SIDE IS LEFT: full is ruled out by " in of_comparisons(comparisons)
-    assert "Best by goal" not in output.text(comparisons)
+    first, last = output.text(comparisons).splitlines()[-2:]
+    assert first.startswith("No side is left; of all, best in Mean TTFT; Mean TPOT; ")
+    assert last == "No side is left; of all, best in Output: tp2", "without a command line"
 
 
 def with_summary(member: Side, **document: Any) -> Side:
@@ -250,6 +270,13 @@ def test_a_side_that_did_not_serve_its_load_is_ruled_out_unless_none_did() -> No
     assert decision.ruled_out == {"fast": ["overloaded in 8 of 8 runs"]}
     assert [winner.label for winner in decision.winners] == ["base"]
     assert not decided([side("base", 100, 10, 500, collapsed="overloaded"), fast]).ruled_out
+
+
+def test_the_answers_hold_for_the_server_starts_of_all_sides() -> None:
+    sides = [replace(one, runs=tuple(replace(run, start=one.label) for run in one.runs)) for one in three()]
+    assert decided(sides).holds_for == "these 3 server starts"
+    assert decided([*sides[:2], three()[2]]).holds_for == "these 10 server starts"
+    assert decided(three()).holds_for == ""
 
 
 # --- goals
@@ -306,13 +333,10 @@ ENGINE = {"target": "http://c:8000", "engines": [{}], "kv_cache_size_tokens": 40
 @pytest.mark.parametrize(
     ("document", "variant", "name", "value"),
     [
-        ({"servers": [*GPU_PAGES, ENGINE]}, {"weights_gb": 16.0}, "max(gpu_memory_mib)", 1000.0),
-        (
-            {"servers": [ENGINE]},
-            {"gpu_memory_mb": {"GPU-1": 1048.576, "GPU-2": 1048.576}},
-            "max(gpu_memory_mib)",
-            2000.0,
-        ),
+        ({"servers": [*GPU_PAGES, ENGINE]}, {"weights_gb": 16.0}, "gpu_memory_gb", 1.048576),
+        ({"servers": [*GPU_PAGES, {"target": "http://c", "gpu": {}}]}, {"weights_gb": 16.0}, "weights_gb", 16.0),
+        ({"servers": [ENGINE]}, {"gpu_memory_mb": {"1": 900.0, "2": 900.0}}, "gpu_memory_gb", 1.8),
+        ({"servers": [ENGINE]}, {"gpu_memory_mb": {"1": 900.0}, "hardware": {"gpus": 2}}, "kv_cache_size_tokens", 4096),
         ({"servers": [ENGINE]}, {"weights_gb": 16.0, "gpu_memory_mb": {}}, "weights_gb", 16.0),
         ({"servers": [ENGINE, ENGINE]}, {}, "kv_cache_size_tokens", 8192.0),
         ({"servers": [ENGINE, {**ENGINE, "kv_cache_size_tokens": None}]}, {}, None, None),
@@ -323,7 +347,7 @@ def test_memory_is_measured_else_computed_else_the_room_of_the_cache(
 ) -> None:
     sides = [with_summary(side(label, 100, 10, 500, server={"variant": variant}), **document) for label in "ab"]
     memory = {
-        found for found in results(sides) if found in ("max(gpu_memory_mib)", "weights_gb", "kv_cache_size_tokens")
+        found for found in results(sides) if found in ("gpu_memory_gb", "weights_gb", "kv_cache_size_tokens")
     }
     assert memory == ({name} if name else set())
     if name:
@@ -365,31 +389,23 @@ def test_searches_are_sides_with_the_highest_load_that_holds(
         (tmp_path / name / "search.json").write_text(json.dumps(document_of(found)))
     assert cli.main(["compare", str(tmp_path / "base"), str(tmp_path / "tuned")]) == 0
     shown = capsys.readouterr().out
-    assert re.search(r"Load within the limits, highest +tuned +8 +base +\+100.00% .* not tested", shown)
+    assert re.search(r"Load within the limits +tuned +8 +base +\+100.00% .* not tested", shown)
     assert "note: tuned: " in shown
     (tmp_path / "base" / "search.json").write_text(json.dumps(document_of(structs.replace(found, answer=None))))
     assert cli.main(["compare", str(tmp_path / "base"), str(tmp_path / "tuned")]) == 2
     assert "a sweep of loads, without an answer" in capsys.readouterr().err
 
 
-def test_the_last_line_is_the_command_line_of_the_best_side(tmp_path: Path) -> None:
-    full, awq, tp2 = three()
-    line = "VLLM_X='a b' vllm serve m --quantization awq"
-    awq = replace(awq, runs=tuple(replace(run, server={"variant": {"command_line": line}}) for run in awq.runs))
-    comparisons = compared([full, awq, tp2])
-    assert output.text(comparisons).endswith(
-        f"\nBest in Mean TTFT; Mean TPOT; Cost of a million output tokens; Balance: awq\n  {line}\nBest in Output: tp2\n"
-    )
-    assert f"Balance: awq\n\n    {line}\n\nBest in Output: tp2" in output.markdown(comparisons)
-    assert f"<code>{html.escape(line, quote=False)}</code>" in html.unescape(of_comparisons(comparisons)).replace(
-        "&#39;", "'"
-    )
+def test_the_last_line_is_the_command_line_of_the_best_side() -> None:
+    comparisons = compared(sides := with_command(three()))
+    goals = "Mean TTFT; Mean TPOT; Cost per million output tokens; Balance"
+    assert output.text(comparisons).endswith(f"\nBest in {goals}: awq\n  {LINE}\nBest in Output: tp2\n")
+    assert f"Balance: awq\n\n    {LINE}\n\nBest in Output: tp2" in output.markdown(comparisons)
+    assert f"<code>{LINE}</code>" in html.unescape(of_comparisons(comparisons))
     document = documents.document(comparisons)
-    assert [(each["side"], each["command"]) for each in document["winners"]] == [("awq", line), ("tp2", None)]
-    single = [replace(one, runs=one.runs[:1]) for one in (full, awq)]
-    assert output.text(compared(single)).endswith(
-        "No side is named the best. Not tested: Mean TTFT; Mean TPOT; Output; Cost of a million output tokens; Balance.\n"
-    )
+    assert [(each["side"], each["command"]) for each in document["winners"]] == [("awq", LINE), ("tp2", None)]
+    single = output.text(compared([replace(one, runs=one.runs[:1]) for one in sides[:2]]))
+    assert single.endswith(f"No side is named the best. Not tested: {goals.replace('Cost', 'Output; Cost')}.\n")
 
 
 @pytest.mark.parametrize("last", ["missing", "invalid", "in another side"])
@@ -435,8 +451,12 @@ def test_incomparable_and_invalid_sides_do_not_take_part() -> None:
     bad = side("bad", 10, 1, 9000, level="invalid")
     fast = results([*three(), other, bad])[TTFT.name]
     assert {fast.label, *(rival.label for rival in fast.rivals)} == {"full", "awq", "tp2"}
-    assert best_by_goal(compared([three()[0], other])) == []
-    assert "more pairs" not in output.text(compared([three()[0], other]))
+    shown = output.text(compared([*three(), other, bad]))
+    assert "\nother takes no part: not comparable with full\nbad takes no part: not comparable with full\n" in shown
+    for baseline, candidates in ((three()[0], [other, bad]), (bad, three())):
+        last = output.text(compared([baseline, *candidates])).splitlines()[-1]
+        names = ", ".join(each.label for each in candidates)
+        assert last == f"No side is named the best. Not comparable with {baseline.label}: {names}."
 
 
 def test_keys_that_may_differ_may_differ_between_candidates() -> None:
@@ -452,16 +472,17 @@ def test_keys_that_may_differ_may_differ_between_candidates() -> None:
 def test_each_form_of_a_comparison_has_the_table(golden: Callable[[str, str], None]) -> None:
     comparisons = compared(three())
     table = tables.best(best_by_goal(comparisons))
+    narrow = tables.best(best_by_goal(comparisons), whole=False)
     assert table is not None
+    assert narrow is not None
     golden(
         "comparison-best.txt",
         "\n".join([text(table), *output.best_notes(best_by_goal(comparisons))]) + "\n",
     )
-    assert text(table) in output.text(comparisons)
+    assert text(narrow) in output.text(comparisons)
     assert markdown(table, level=3) in output.markdown(comparisons)
     page = of_comparisons(comparisons)
     assert page.count("<h3>Best by goal</h3>") == 1
-    assert "Mean TTFT, lowest" in page
     document = json.loads(documents.json_text(comparisons))["best"]
     assert [(row["figure"], row["best"], row["closest"]) for row in document] == [
         (TTFT.name, "awq", "tp2"),
@@ -510,7 +531,7 @@ def test_the_page_of_a_sweep_has_the_best_side(tmp_path: Path, capsys: pytest.Ca
     (tmp_path / "sw" / "sweep.yaml").write_text("baseline: file.yaml:base\n")
     assert cli.main(["report", str(tmp_path / "sw")]) == 0
     page = (tmp_path / "sw" / "index.html").read_text()
-    (row,) = re.findall(r"<tr>(?:(?!</tr>).)*Mean TTFT, lowest.*?</tr>", page, re.DOTALL)
+    (row,) = re.findall(r"<tr>(?:(?!</tr>).)*Mean TTFT<.*?</tr>", page.partition("Best by goal")[2], re.DOTALL)
     assert "tuned" in row
     assert "best" in row
 
