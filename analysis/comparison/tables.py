@@ -20,17 +20,20 @@ BLOCK_NAMES = tuple(term.name for term in _BLOCK)
 
 
 def of_sides(rows: Sequence[TableRow]) -> list[Table]:
-    """Return the tables of all configurations: figures, changes from the baseline, costs; the last two if there are any."""
-    tables = (sides(rows), change(rows), costs.table(rows))
-    return [table for table in tables if table is not None]
+    """Return the tables of all configurations: figures and costs; the latter if there are any."""
+    return [table for table in (sides(rows), costs.table(rows)) if table is not None]
 
 
 def sides(rows_of: Sequence[TableRow]) -> Table:
-    """Return the figures of each configuration, means over its counted runs."""
+    """Return the figures of each configuration, means over its counted runs, with their changes from its baseline."""
     shown = _shown(rows_of)
-    columns: list[str | Head] = ["configuration", "runs", *(term.head for term in shown)]
-    rows = [(side.heading, len(side.counted), *(side.mean(term.name) for term in shown)) for side, _ in rows_of]
-    return Table("sides", "Configurations", columns, rows)
+    bases = {base.label for _, base in rows_of if base is not None}
+    rows = []
+    for side, base in rows_of:
+        label = side.heading if base is None or len(bases) == 1 else f"{side.heading} against {base.label}"
+        rows.append((label, len(side.counted), *(_value(side, base, term) for term in shown)))
+    note = f"With the change against {bases.pop()}." if len(bases) == 1 else "With the change." if bases else ""
+    return Table("sides", "Configurations", ["configuration", "runs", *(term.head for term in shown)], rows, note)
 
 
 def _shown(rows_of: Sequence[TableRow]) -> Sequence[Term]:
@@ -39,22 +42,12 @@ def _shown(rows_of: Sequence[TableRow]) -> Sequence[Term]:
     return known if OF_TEXTS in known else TABLE
 
 
-def change(rows_of: Sequence[TableRow]) -> Table | None:
-    """Return the relative change of each configuration from its baseline; None without a baseline."""
-    changes = [(side, base) for side, base in rows_of if base is not None]
-    if not changes:
-        return None
-    labels = {base.label for _, base in changes}
-    common = next(iter(labels)) if len(labels) == 1 else ""
-    rows: list[list[Cell]] = []
-    for side, baseline in changes:
-        cells: list[Cell] = [side.label if common else f"{side.label} against {baseline.label}"]
-        for term in _shown(rows_of):
-            before, after = baseline.mean(term.name), side.mean(term.name)
-            cells.append(None if not before or after is None else f"{after / before - 1:+.2%}")
-        rows.append(cells)
-    head = Head(f"change against {common}" if common else "change", "change")
-    return Table("change", "Change", (head, *(Head(term.title, term.figure.key) for term in _shown(rows_of))), rows)
+def _value(side: Side, base: Side | None, term: Term, answer: str = "") -> Cell:
+    """Return the mean of a figure, in text with its change and the answer on it if there is a base that has the figure."""
+    value, before = side.mean(term.name), None if base is None else base.mean(term.name)
+    if value is None or not before:
+        return value
+    return f"{number(value, 4)} {value / before - 1:+.2%} {answer}".rstrip()
 
 
 def together(comparisons: Sequence[Comparison]) -> Table:
@@ -66,19 +59,15 @@ def together(comparisons: Sequence[Comparison]) -> Table:
     for term, is_primary in figures.items():
         if any(side.mean(term.name) is not None for side, _ in sides):
             head = f"{term.head.text} (primary)" if is_primary else term.head.text
-            cells = (_with_change(side, base, by_label.get(side.label), term) for side, base in sides)
+            cells = (_value(side, base, term, _word(by_label.get(side.label), term)) for side, base in sides)
             rows.append((Head(head, term.figure.key), *cells))
     note = "better, worse: by the tests below. No word: no difference found, or not tested."
     return Table("sides", "Configurations", ("figure", *(Name(side.heading) for side, _ in sides)), rows, note)
 
 
-def _with_change(side: Side, base: Side | None, comparison: Comparison | None, term: Term) -> Cell:
-    value = side.mean(term.name)
-    if value is None or base is None or comparison is None:
-        return value
-    row = next((row for row in comparison.rows if row.figure == term), None)
-    answer = row.answer if row is not None and row.answer in ("better", "worse") else ""
-    return " ".join(filter(None, [number(value, 4), _change(row), answer]))
+def _word(comparison: Comparison | None, term: Term) -> str:
+    answers = [row.answer for row in comparison.rows if row.figure == term] if comparison is not None else []
+    return next((answer for answer in answers if answer in ("better", "worse")), "")
 
 
 def effects(comparison: Comparison) -> Table:
@@ -161,7 +150,11 @@ def _best_row(best: BestSide, whole: bool) -> Sequence[Cell]:
         "" if best.label is None else f"{number(best.value)} {term.unit}".rstrip(),
         best.rivals[0].label if best.rivals else "",
         _change(row),
-        *(("" if row is None else interval(row), "" if row is None or row.p is None else p_text(row.p)) if whole else ()),
+        *(
+            ("" if row is None else interval(row), "" if row is None or row.p is None else p_text(row.p))
+            if whole
+            else ()
+        ),
         "; ".join([answer, *_more_pairs(best)]),
     )
 

@@ -156,7 +156,10 @@ def best_notes(decisions: Sequence[Decision]) -> list[str]:
 def winners(decisions: Sequence[Decision]) -> list[tuple[str, str]]:
     """Return a sentence for each side that is the best in a goal, and its command line, empty if not known; else why none is."""
     found = [
-        (f"{'No side is left; of all, best' if decision.is_none_left else 'Best'} in {'; '.join(each.goals)}: {each.label}", each.command)
+        (
+            f"{'No side is left; of all, best' if decision.is_none_left else 'Best'} in {'; '.join(each.goals)}: {each.label}",
+            each.command,
+        )
         for decision in decisions
         for each in decision.winners
     ]
@@ -222,7 +225,10 @@ def _contents(comparisons: Sequence[Comparison]) -> Contents:
 def text(comparisons: Sequence[Comparison]) -> str:
     """Format for a terminal: several candidates in one table, and the decision in the last lines."""
     all_of, several = _contents(comparisons), len(comparisons) > 1
-    parts = [*map(tr, (*all_of.none_left, *all_of.simulated)), *([_text(tables.together(comparisons))] if several else [])]
+    parts = [
+        *map(tr, (*all_of.none_left, *all_of.simulated)),
+        *([_text(tables.together(comparisons))] if several else []),
+    ]
     parts += [*(_text(shown) for shown in all_of.tables if shown.key == "cost"), tr(all_of.cost)]
     for index, each in enumerate(all_of.compared):
         shown = [] if several and index < len(comparisons) else ["", _text(each.effects)]

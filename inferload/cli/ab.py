@@ -109,9 +109,7 @@ def _again(plan: AbPlan, arguments: argparse.Namespace) -> list[str]:
 
 def _plan_and_folder(arguments: argparse.Namespace) -> tuple[AbPlan, Path]:
     if arguments.resume is not None:
-        own_plan = (
-            f"--resume {arguments.resume}: the folder has its own plan; remove sides, --scenario, --pairs, --require, --into"
-        )
+        own_plan = f"--resume {arguments.resume}: the folder has its own plan; remove sides, --scenario, --pairs, --require, --into"
         if arguments.sides or arguments.pairs is not None or arguments.into is not None or arguments.require:
             raise UsageError(own_plan)
         plan = ab.read(arguments.resume)

@@ -153,8 +153,8 @@ def test_the_change_is_over_pairs_of_runs_with_equal_settings(tmp_path: Path) ->
         run_at(tmp_path / "all" / f"{name}-{seed}", 8, faster, seed, name)
     assert cli.main(["report", str(tmp_path / "all")]) == 0
     page = (tmp_path / "all" / "index.html").read_text()
-    assert [row[:2] for row in table(page, "Change")] == [["change against a", "Turns"], ["b", "+50.00%"]]
-    assert [row[:2] for row in table(page, "Configurations")[1:]] == [["a", "1"], ["b", "1"]]
+    assert [row[:3] for row in table(page, "Configurations")[1:]] == [["a", "1", "4"], ["b", "1", "6 +50.00%"]]
+    assert "With the change against a" in page
     other = run_at(tmp_path / "all" / "c-5", 8, 1.0, 5, "c")
     assert cli.main(["report", str(tmp_path / "all")]) == 0
     assert table((tmp_path / "all" / "index.html").read_text(), "Change") == []
@@ -163,8 +163,7 @@ def test_the_change_is_over_pairs_of_runs_with_equal_settings(tmp_path: Path) ->
         text.replace('"seed": 5', '"seed": 0').replace("closed, users: 8", "closed, users: 9")
     )
     assert cli.main(["report", str(tmp_path / "all")]) == 0
-    changes = table((tmp_path / "all" / "index.html").read_text(), "Change")
-    assert [row[0] for row in changes] == ["change against a", "b"]
+    assert "With the change against a" in (tmp_path / "all" / "index.html").read_text()
 
 
 def test_the_page_of_a_sweep_has_its_comparisons(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
