@@ -155,11 +155,12 @@ def _best_row(best: BestSide, whole: bool) -> Sequence[Cell]:
             if whole
             else ()
         ),
-        "; ".join([answer, *_more_pairs(best)]),
+        "; ".join([answer, *more_pairs(best)]),
     )
 
 
-def _more_pairs(best: BestSide) -> list[str]:
+def more_pairs(best: BestSide) -> list[str]:
+    """Return the pairs that an undecided goal still needs, in words; empty if none are known to help."""
     if best.missing or best.certainty not in ("tie", "no difference found") or best.more_pairs == 0:
         return []
     return ["over 1,000 more pairs" if best.more_pairs is None else f"about {plural(best.more_pairs, 'more pair')}"]

@@ -147,10 +147,10 @@ def best_notes(decisions: Sequence[Decision]) -> list[str]:
     lines += [f"{term.title} = {term.figure.text}" for term in OF_GOALS if any(best.figure == term for best in results)]
     tests = (
         "Best: better than each other side, by the tests of this comparison. Closest: a side that is not separated from the best "
-        f"value, or the next best one. More pairs: to find the measured differences, at a power of {POWER:g}. Rates are those of "
-        "this load, not the capacity of the servers."
+        "value, or the next best one. Rates are those of this load, not the capacity of the servers."
     )
-    return [*lines, *([tests] if results else [])]
+    more = f" More pairs: to find the measured differences, at a power of {POWER:g}."
+    return [*lines, *([tests + (more if any(map(tables.more_pairs, results)) else "")] if results else [])]
 
 
 def winners(decisions: Sequence[Decision]) -> list[tuple[str, str]]:
