@@ -79,7 +79,7 @@ GPU_MEMORY = _goal(
     "memory in use on all GPUs of a side (1 GB: 1e9 bytes), as published, by a GPU exporter, or by nvidia-smi at the start",
 )
 COST = _goal(
-    *("cost_per_million_output_tokens", "Cost per million output tokens", "", "lower"),
+    *("cost_per_million_output_tokens", "Cost of a million output tokens", "", "lower"),
     "price of all GPUs over the time in which the run generates them",
 )
 WEIGHTS = _goal(

@@ -410,7 +410,7 @@ def test_searches_are_sides_with_the_highest_load_that_holds(
 
 def test_the_last_line_is_the_command_line_of_the_best_side() -> None:
     comparisons = compared(sides := with_command(three()))
-    goals = "Mean TTFT; Mean TPOT; Cost per million output tokens; Balance"
+    goals = "Mean TTFT; Mean TPOT; Cost of a million output tokens; Balance"
     assert output.text(comparisons).endswith(f"\nBest in {goals}: awq\n  {LINE}\nBest in Output: tp2\n")
     assert f"Balance: awq\n\n    {LINE}\n\nBest in Output: tp2" in output.markdown(comparisons)
     assert f"<code>{LINE}</code>" in html.unescape(of_comparisons(comparisons))

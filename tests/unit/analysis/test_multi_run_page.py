@@ -128,7 +128,7 @@ def test_runs_at_different_loads_have_no_common_mean_and_no_change(tmp_path: Pat
             ["b, 4 users", "1"],
         ]
         assert rows[0][2:] == rows[3][2:]
-        assert table(page, "Change") == []
+        assert "With the change" not in page
         (figure,) = figures(page).values()
         assert {trace["name"] for trace in figure["data"]} == {"a", "b"}
 
@@ -143,7 +143,7 @@ def test_other_settings_have_their_own_rows_and_curves(tmp_path: Path) -> None:
     page = (tmp_path / "all" / "index.html").read_text()
     labels = [f"a, server arguments --max-num-seqs {number}" for number in (8, 256)]
     assert [row[0] for row in table(page, "Configurations")[1:]] == labels
-    assert table(page, "Change") == []
+    assert "With the change" not in page
     (figure,) = figures(page).values()
     assert {trace["name"] for trace in figure["data"]} == set(labels)
 
@@ -157,7 +157,7 @@ def test_the_change_is_over_pairs_of_runs_with_equal_settings(tmp_path: Path) ->
     assert "With the change against a" in page
     other = run_at(tmp_path / "all" / "c-5", 8, 1.0, 5, "c")
     assert cli.main(["report", str(tmp_path / "all")]) == 0
-    assert table((tmp_path / "all" / "index.html").read_text(), "Change") == []
+    assert "With the change" not in (tmp_path / "all" / "index.html").read_text()
     text = (other / "run.json").read_text()
     (other / "run.json").write_text(
         text.replace('"seed": 5', '"seed": 0').replace("closed, users: 8", "closed, users: 9")

@@ -219,7 +219,7 @@ def test_a_table_has_the_best_by_each_goal_and_limits_rule_out_its_rows(capsys: 
         ("TTFT, median", "TP=2+AWQ INT4 220 ms"),
         ("Output", "TP=2+AWQ INT4 2,900 tok/s"),
         ("Memory of all GPUs", "+AWQ INT4 INT4 5 GB"),
-        ("Cost per million output tokens", "+AWQ INT4 INT4 0.309"),
+        ("Cost of a million output tokens", "+AWQ INT4 INT4 0.309"),
         ("Balance", "TP=2+AWQ INT4 1.24 x"),
     ):
         assert re.search(rf"\n {goal} {re.escape(best)} .*not tested\n", re.sub(" +", " ", shown))
