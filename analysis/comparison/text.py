@@ -38,12 +38,13 @@ def headline(comparison: Comparison) -> str:
 def brief(comparison: Comparison) -> str:
     """Format the verdict in a few words: the answer on the primary figure, and every figure that is worse."""
     row = comparison.primary
-    words = [f"{row.figure.title} {row.answer}"]
-    words += [f"{other.figure.title} worse" for other in comparison.worse if not other.primary]
+    is_no = row.answer.startswith("no ")
+    words = [f"{row.answer} in {row.figure.title}" if is_no else f"{row.figure.title} is {row.answer}"]
+    words += [f"{other.figure.title} is worse" for other in comparison.worse if not other.primary]
     words += ["more turns not served"] if comparison.not_served.more else []
     sides, of_one_load = (comparison.candidate, comparison.baseline), comparison.differences.of_one_load
     words += [LOAD] if has_collapsed(*sides, of_one_load=of_one_load) else []
-    return "; ".join(words)
+    return f"{title(comparison)}: {'; '.join(words)}"
 
 
 def _primary(comparison: Comparison) -> str:

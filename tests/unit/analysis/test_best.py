@@ -17,10 +17,11 @@ from inferload.analysis.comparison import documents, requirements, tables
 from inferload.analysis.comparison import text as output
 from inferload.analysis.comparison.best import BestSide, Decision, best_by_goal
 from inferload.analysis.comparison.compare import Comparison, compare
-from inferload.analysis.comparison.page import of_comparisons
+from inferload.analysis.comparison.page import of_comparisons, summary_line
 from inferload.analysis.comparison.read_sides import read_side
 from inferload.analysis.comparison.sides import NAMES, Run, Side, of_class
 from inferload.analysis.data.figures import ALL, BALANCE, COST, figure, primary_of
+from inferload.analysis.pages import texts as texts_of_pages
 from msgspec import structs
 from run_folders import write_run
 from searches import search_document
@@ -294,7 +295,7 @@ def test_a_decision_in_chinese_has_no_words_in_english(texts: list[str], change:
     elif change == "":
         sides = [one.with_runs(lambda run: replace(run, prices=Prices())) for one in sides]
     with language.used("zh"):
-        shown = output.text(requiring(sides, *texts))
+        shown = output.text(requiring(sides, *texts)) + texts_of_pages.tr(summary_line(compared(sides)))
     assert re.findall(r".*[A-Za-z]{3,}.*", NAMES_AND_UNITS.sub("", shown)) == []
 
 

@@ -79,7 +79,7 @@ def test_the_headline_names_exactly_the_figures_that_are_worse(factors: dict[str
     assert (level == "error") == bool(worse)
     # A page of several candidates, as that of a sweep, has them in its first line.
     line = page.summary_line([comparison, compare(side("base", {}), side("same", {}), chosen, ALL)])
-    assert set(re.findall(r"(?:[(] ?|; )([^;()]+?) worse", line.partition("), same")[0])) == set(worse)
+    assert set(re.findall(r"[:;] ([^;:]+) is worse", line.partition("; same against")[0])) == set(worse)
 
 
 @settings(deadline=None, max_examples=20)
@@ -89,9 +89,7 @@ def test_each_worse_figure_of_the_best_side_is_a_trade_off(factors: dict[str, fl
     worse = worse_titles(comparison)
     decisions = best_by_goal([comparison])
     results = [best for decision in decisions for best in decision.results]
-    (trade_offs,) = [*(line for line in output.best_notes(decisions) if line.startswith("new: worse than base: ")), ""][
-        :1
-    ]
+    trade_offs = next((line for line in output.best_notes(decisions) if line.startswith("new: worse than base: ")), "")
     is_best = any((best.label, best.certainty) == ("new", "best") for best in results)
     assert trade_offs == (f"new: worse than base: {'; '.join(worse)}" if is_best and worse else "")
     for best, row in ((best, row) for best in results for row in comparison.rows if row.figure == best.figure):
