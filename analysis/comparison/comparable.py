@@ -81,6 +81,8 @@ def differences(baseline: Side, candidate: Side, allowed: Collection[str] = ()) 
             (compared if key in allowed else refusals).append(line)
     warnings += _lengths(baseline, candidate) + _in_flight(baseline, candidate)
     for key, (before, after) in _of_servers(first, second).items():
+        if key == "variant" and (before, after) == (baseline.label, candidate.label):
+            continue  # as the sides are called
         remark = "; answers of different models, whose quality is not compared" if key == "model" else ""
         compared.append(f"{key}: {before} against {after}{remark}")
     if clients[0] == clients[1] and first.server.get("machine") != second.server.get("machine"):

@@ -24,22 +24,9 @@ from .glossary import FIGURES
 
 PLACEHOLDER = re.compile(r"\{(\w+)(![tck]|\*|#)?\}")
 # Columns and facts whose values are names, code or messages of others.
-NAMES = (
-    *("class", "turn", "worker", "run", "gate", "configuration", "first message", "exception", "of turns", "variant"),
-    *(
-        "Target",
-        "Model",
-        "Engine",
-        "Scenario",
-        "Locustfile",
-        "Versions",
-        "Run",
-        "Command",
-        "server",
-        "scenario",
-        "source",
-    ),
-    *("best", "closest", "target", "model", "Source", "Published with", "Machine of the client", "claim", "why"),
+NAMES = re.compile(
+    "best|claim|class|closest|Command|configuration|Engine|exception|first message|gate|Locustfile|Machine of the client|[mM]odel|"
+    "of turns|Published with|[rR]un|[sS]cenario|server|[sS]ource|[tT]arget|turn|variant|Versions|why|worker"
 )
 _UNKNOWN = ("not known", "not measured")
 _LONGEST, _LONGEST_CLAUSE = 4_000, 500  # characters of texts that are looked up: messages of servers may be hostile
@@ -177,8 +164,7 @@ def _inner(text: str) -> str | None:
 
 def value(name: str | Head, text: str) -> str:
     """Return a value of a row or column in the language of the process; names of others are kept."""
-    named = (title := head_of(name).text) in NAMES or title.startswith("change against ")
-    return text if named and text not in _UNKNOWN else tr(text)
+    return text if NAMES.fullmatch(head_of(name).text) and text not in _UNKNOWN else tr(text)
 
 
 def head(label: str | Head) -> str:
