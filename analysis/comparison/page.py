@@ -97,5 +97,8 @@ def _verdicts(comparisons: Sequence[Comparison]) -> str:
         return text.spoken(comparisons[0])
     bases = {comparison.baseline.label for comparison in comparisons}
     against = inserted("against {base+}: ", {"base": bases.pop()}) if len(bases) == 1 else ""
-    briefs = [f"{comparison.candidate.label} ({tr(text.brief(comparison))})" for comparison in comparisons]
-    return against + ", ".join(briefs)
+    briefs = [
+        inserted("{candidate+} ({verdict+})", {"candidate": each.candidate.label, "verdict": tr(text.brief(each))})
+        for each in comparisons
+    ]
+    return against + tr(", ").join(briefs)
