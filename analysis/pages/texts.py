@@ -1,11 +1,11 @@
 """Texts of pages and findings in the language of the process: English in the code, others looked up where a text is shown.
 
-`zh.toml` maps English texts to Chinese ones. A placeholder in both stands for what varies: `{word}` for a name without blanks, a
-number or a range, `{word#}` for a number with its unit, `{word*}` for any clause; these are kept. `{word!t}`, a clause, `{word!c}`,
-several of them, and `{word!k}`, a code, are looked up in their turn, and must be found; `{word~}`, what follows a label, is kept if
-it is not. `{word+}` is inserted by the code: such a text is not searched for. A text without an entry is looked up by its
-sentences. A sentence is translated if all its clauses, which semicolons separate, have an entry, and stays English as a whole
-otherwise: half of it could say something else.
+`zh.toml` maps English texts to Chinese ones. A placeholder in both stands for what varies: `{word}` for a name, a
+value or a range, `{count}` for a number or a range, `{word#}` for a number with its unit, `{word*}` for any clause: all kept.
+`{word!t}`, a clause, `{word!c}`, several of them, and `{word!k}`, a code, are looked up in their turn, and must be found;
+`{word~}`, what follows a label, is kept if it is not. `{word+}` is inserted by the code: such a text is not searched for. A text
+without an entry is looked up by its sentences. A sentence is translated if all its clauses, which semicolons separate, have an
+entry, and stays English as a whole otherwise: half of it could say something else.
 """
 
 import re
@@ -25,6 +25,7 @@ from inferload.scenario import language
 from .glossary import FIGURES
 
 PLACEHOLDER = re.compile(r"\{(\w+)(![tck]|[*#~+])?\}")
+COUNT = "count"
 # Columns and facts whose values are names, code or messages of others.
 NAMES = (
     *("class", "turn", "worker", "run", "gate", "configuration", "first message", "exception", "of turns", "variant"),
@@ -55,6 +56,7 @@ _PATTERNS = {
     "~": r".+?",
     "!k": r"[a-z]+(?:-[a-z]+)*",
     "*": _OF_ONE_CLAUSE,
+    COUNT: r"\d[\d.,]*(?: to \d[\d.,]*)?",
     "#": r"[-+\d][\d.,]*(?: (?:%|ms|s|min|h|tok/s|turns/s|sessions/s))?",
     "": r"\S*?[^\s,;:](?: %)?(?: to \S*?[^\s,;:](?: %)?)?",
 }
@@ -111,8 +113,9 @@ def _templates() -> list[Template]:
 
 
 def _pattern(key: str) -> re.Pattern[str]:
-    fixed = iter(map(re.escape, PLACEHOLDER.sub("\0", key).split("\0")))
-    words = [f"(?P<{word}>{_PATTERNS[mark]})" for word, mark in PLACEHOLDER.findall(key)]
+    counted = re.sub(rf"(\{{{COUNT}\}} (?:\w+ )*?\w+)s\b", "\\1\1", key)  # plurals, which Chinese does not have
+    fixed = (re.escape(part).replace("\1", "s?") for part in PLACEHOLDER.sub("\0", counted).split("\0"))
+    words = [f"(?P<{word}>{_PATTERNS[COUNT if word == COUNT else mark]})" for word, mark in PLACEHOLDER.findall(key)]
     return re.compile(next(fixed) + "".join(chain.from_iterable(zip(words, fixed, strict=True))), re.DOTALL)
 
 
