@@ -204,7 +204,9 @@ def test_the_chinese_pages(chinese: None, golden: Callable[[str, str], None], tm
     six = results(*pairs(BEFORE, AFTER), run("b", 6, level="invalid", ttft=1.0))
     plan = PLAN.replace("title: A small study", "title: {en: A small study, zh: 一个小实验}")
     plan = plan.replace("text: It halves TTFT", "text: {en: It halves TTFT, zh: TTFT 减半}")
-    golden("study.zh.md", study.markdown(plan_of(plan.replace("label: new", "label: {en: new, zh: 新}")), six))
+    plan = plan.replace("label: new", "label: {en: new, zh: 新}").replace("label: old", "label: {en: old, zh: 旧}")
+    golden("study.zh.md", study.markdown(plan_of(plan), six))
+    assert "新：平均 TTFT" in study.html(plan_of(plan), six, plotly="")
     golden("comparison.zh.md", comparison.markdown([compared(*sides(0.10, 8))]))
     assert '<html lang="zh-CN">' in study.html(plan_of(), six, plotly="")
 
