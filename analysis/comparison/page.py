@@ -10,6 +10,7 @@ from ..charts.chart import Picture
 from ..charts.load import FIGURES, Curve, LoadPoint
 from ..data import ran as of_load
 from ..pages import shell
+from ..pages.texts import Name, tr
 from . import text
 from .arms import between_arms
 from .best import best_by_goal
@@ -87,7 +88,7 @@ def of_comparisons(comparisons: Sequence[Comparison]) -> str:
     return html(f"{scenario}: comparison", summary_line(comparisons), [part])
 
 
-def summary_line(comparisons: Sequence[Comparison]) -> str:
+def summary_line(comparisons: Sequence[Comparison]) -> Name:
     """Return the headline of a single comparison, else the verdict on each candidate; before it that no side is left."""
-    verdict = text.headline if len(comparisons) == 1 else text.brief
-    return "; ".join([*text.none_left(best_by_goal(comparisons)), *map(verdict, comparisons)])
+    each = text.spoken if len(comparisons) == 1 else text.brief
+    return Name(tr("; ").join([*map(tr, text.none_left(best_by_goal(comparisons))), *map(each, comparisons)]))

@@ -15,7 +15,7 @@ from inferload.turns.states import DROPPED, FAILED, UNFINISHED
 
 from ..data.figures import OF_GOALS
 from ..pages import texts, wording
-from ..pages.texts import tr
+from ..pages.texts import Name, tr
 from . import costs, tables
 from .arms import between_arms
 from .best import Decision, best_by_goal
@@ -25,18 +25,27 @@ from .sides import Side, TableRow
 
 
 def headline(comparison: Comparison) -> str:
-    """Format a comparison as a sentence: verdict, primary figure, what is worse, turns not served, collapse, condition."""
+    """Format a comparison as a sentence: sides, verdict, primary figure, what is worse, turns not served, collapse, condition."""
+    return f"{title(comparison)}: {_stated(comparison)}"
+
+
+def spoken(comparison: Comparison) -> Name:
+    """Return the headline in the language of the process."""
+    return Name(_title(comparison) + tr(": ") + tr(_stated(comparison)))
+
+
+def _stated(comparison: Comparison) -> str:
     verdict = f"{comparison.verdict.upper()}, " if comparison.verdict in ("better", "worse", "mixed") else ""
     also = [f"worse: {_measured(row, comparison)}" for row in comparison.worse if not row.primary]
     also += [f"worse: {not_served_text(comparison.not_served)}"] if comparison.not_served.more else []
     also += [line for line in collapses(comparison) if line]
     judged = any(row.tested for row in comparison.rows) or comparison.not_served.regressed
     holds = [f"holds for {comparison.condition.holds_for}"] if comparison.condition and judged else []
-    return f"{title(comparison)}: {verdict}{'; '.join([_primary(comparison), *also, *holds])}"
+    return f"{verdict}{'; '.join([_primary(comparison), *also, *holds])}"
 
 
-def brief(comparison: Comparison) -> str:
-    """Format the verdict in a few words: the answer on the primary figure, and every figure that is worse."""
+def brief(comparison: Comparison) -> Name:
+    """Format the verdict in a few words, in the language of the process: the answer on the primary figure, and what is worse."""
     row = comparison.primary
     is_no = row.answer.startswith("no ")
     words = [f"{row.answer} in {row.figure.title}" if is_no else f"{row.figure.title} is {row.answer}"]
@@ -44,7 +53,7 @@ def brief(comparison: Comparison) -> str:
     words += ["more turns not served"] if comparison.not_served.more else []
     sides, of_one_load = (comparison.candidate, comparison.baseline), comparison.differences.of_one_load
     words += [LOAD] if has_collapsed(*sides, of_one_load=of_one_load) else []
-    return f"{title(comparison)}: {'; '.join(words)}"
+    return Name(_title(comparison) + tr(": ") + tr("; ".join(words)))
 
 
 def _primary(comparison: Comparison) -> str:
@@ -145,7 +154,8 @@ def best_notes(decisions: Sequence[Decision]) -> list[str]:
         if best.unsteady
     ]
     lines += [f"the answers hold for {each.holds_for}" for each in decisions if each.holds_for and each.results]
-    lines += [f"{term.title} = {term.figure.text}" for term in OF_GOALS if any(best.figure == term for best in results)]
+    meant = [term for term in OF_GOALS if any(best.figure == term for best in results)]
+    lines += [Name(tr(term.title) + tr(": ") + tr(term.figure.text)) for term in meant]
     tests = (
         "Best: better than each other side, by the tests of this comparison. Closest: a side that is not separated from the best "
         "value, or the next best one. Rates are those of this load, not the capacity of the servers."
@@ -210,13 +220,19 @@ def contents(rows: Sequence[TableRow], comparisons: Sequence[Comparison], arms: 
         [] if (shown := tables.best(best)) is None else [shown],
         best_notes(best),
         winners(best),
-        [Compared(title(each), headline(each), remarks(each), tables.effects(each)) for each in both],
+        [Compared(_title(each), spoken(each), remarks(each), tables.effects(each)) for each in both],
         family(comparisons or arms) if both else "",
     )
 
 
 def title(comparison: Comparison) -> str:
     return f"{comparison.candidate.label} against {comparison.baseline.label}"
+
+
+def _title(comparison: Comparison) -> Name:
+    """Return the title in the language of the process. Names are inserted afterwards: they may contain any text."""
+    names = {"candidate": comparison.candidate.label, "base": comparison.baseline.label}
+    return texts.inserted("{candidate+} against {base+}", names)
 
 
 def _contents(comparisons: Sequence[Comparison]) -> Contents:
