@@ -280,16 +280,16 @@ def test_other_commands_are_refused(command: str, message: str, capsys: pytest.C
 def test_an_offline_benchmark_is_a_variant_and_the_options_of_its_load(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    line = "vllm bench throughput --model Q -tp 2 --prompt-len 9 --input-len 7 stray --num-prompts=3 --qps 4"
+    line = "vllm bench throughput --model Q-8B -tp 2 --prompt-len 9 --input-len 7 stray --num-prompts=3 --qps 4"
     file = tmp_path / "a.yaml"
     assert cli.main(["import", line, "--into", str(file)]) == 0
     assert "gpus: 2" in file.read_text(encoding="utf-8")
     assert capsys.readouterr().err.splitlines() == [
         "inferload: no equivalent: stray: belongs to no option",
         "inferload: no equivalent: --qps: not an option of inferload throughput",
-        "inferload: q: no GPU in the text; simulated as Llama-3.1-8B on NVIDIA A100-SXM4-80GB (a100-llama3-8b)",
+        "inferload: q-8b: no GPU in the text; simulated as Llama-3.1-8B on NVIDIA A100-SXM4-80GB (a100-llama3-8b)",
         f"{file}: written",
-        f"next: inferload throughput {file}:q --input-len 7 --num-prompts 3",
+        f"next: inferload throughput {file}:q-8b --input-len 7 --num-prompts 3",
     ]
 
 

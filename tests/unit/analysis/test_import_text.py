@@ -167,6 +167,19 @@ def test_a_variant_for_each_distinct_server_named_by_what_differs(
     }
 
 
+def test_equal_servers_on_several_ports_and_cards_are_one_variant(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    lines = [
+        f"export MODEL=a/M PORT={port}\nCUDA_VISIBLE_DEVICES={port} vllm serve $MODEL --port $PORT"
+        for port in (1, 2, 2)
+    ]
+    messages = imported(tmp_path, "\n".join(lines), capsys)
+    assert len([message for message in messages if "a/M: the servers on the ports 1 and 2 are equal" in message]) == 1
+    (variant,) = family_of(catalog.data(tmp_path / "m.yaml"), tmp_path / "m.yaml").values()
+    assert (variant.args, variant.environment) == ({}, {})
+
+
 @given(st.lists(st.dictionaries(st.sampled_from(FLAGS), st.sampled_from(("1", "2")), max_size=4), min_size=1))
 @settings(max_examples=60, deadline=None)
 def test_the_family_has_the_arguments_of_the_lines(options: list[dict[str, str]]) -> None:
