@@ -34,6 +34,8 @@ _WORDS: Mapping[str, str] = {
     "quantization": "",
     "dtype": "",
 }
+_NAMELESS = ("served-model-name", "trust-remote-code")  # that nobody compares
+_LONGEST = 60  # of a name, in characters
 _CARDS_GIB = (16, 24, 48, 80, 141)
 _FAR = math.log(4)  # of a preset's size, beyond the nearest one's
 _PARALLEL = ("tensor-parallel-size", "pipeline-parallel-size")
@@ -172,7 +174,9 @@ def _variant(server: PastedServer, placed: Mapping[str, PastedServer], own: Mapp
 
 def _name(changes: Mapping[str, Any]) -> str:
     words = []
-    for name in sorted(changes, key=lambda name: list(_WORDS).index(name) if name in _WORDS else len(_WORDS)):
+    ranks = {name: rank for rank, name in enumerate(_WORDS)}
+    shown = [name for name in changes if name not in _NAMELESS] or changes
+    for name in sorted(shown, key=lambda name: ranks.get(name, len(ranks))):
         value, word = changes[name], _WORDS.get(name, name.removeprefix("enable-"))
         if name == "max-num-batched-tokens" and changes.get("enable-chunked-prefill"):
             word = ""
@@ -190,7 +194,8 @@ def _name(changes: Mapping[str, Any]) -> str:
 
 
 def _clean(name: str) -> str:
-    return re.sub(r"[^A-Za-z0-9._-]+", "-", name).strip("-._")[:60].rstrip("-._")
+    name = re.sub(r"[^A-Za-z0-9._-]+", "-", name).strip("-._")
+    return (name if len(name) <= _LONGEST else name[:_LONGEST].rpartition("-")[0] or name[:_LONGEST]).rstrip("-._")
 
 
 def _hardware(server: PastedServer) -> dict[str, Any]:

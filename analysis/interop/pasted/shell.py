@@ -30,6 +30,11 @@ _ASCII = str.maketrans(
 _TYPOGRAPHIC = "\u2010-\u2015\u2212\uff0d"  # hyphens, dashes, minus sign, full-width hyphen
 _HTML = re.compile(r"</(?:pre|code)>")
 _TAG = re.compile(r"</?(pre|p|div|li|br|tr|td|h\d|blockquote)?(?:code|span|strong|em|[abi])?(?:\s[^<>]*)?/?>")
+_LOOP = re.compile(  # without another one in it
+    r"^[ \t>$]*for (\w+) in ([^;\n$`(){}*]+?)[ \t]*[;\n][ \t>]*do\b((?:(?!\bfor \w+ in\b).)*?)(?:^[ \t>]*|;\s*)done\b",
+    re.M | re.S,
+)
+_DEPTH, _ROUNDS = 3, 32  # of loops
 _ENTITY = re.compile(r"&#?\w+;")
 # Programs that run vLLM, that stand before one that does, and that a text on it uses otherwise.
 _PROGRAMS = r"vllm benchmark_\w+(?:\.py)? python[\d.]* docker podman nerdctl bash sh zsh"
@@ -45,7 +50,7 @@ _PROMPT = re.compile(
     rf"""^\s*(?:(?:\([\w. -]+\)\s*)?
     (?:(?:\[?[\w.-]+@[^#$%>`]{{1,80}}|PS\s[^>`]{{1,80}}|[~/][^\s#$%>`]{{0,80}})[#$%>]|[$%\u276f]|>+|\u279c\s+\S+)
     \s+(?={_START}(?:\s|$)|\w+=|!|[-{_TYPOGRAPHIC}])
-    |(?:[-*+\u2022\u00b7]\s|\d+[.)]\s|(?:ExecStart|command|cmd|CMD)\s?[=:]?)\s*(?={_START}\s)
+    |(?:[-*+\u2022\u00b7]\s|\d+[.)]\s|(?:do|then|else)\s|(?:ExecStart|command|cmd|CMD)\s?[=:]?)\s*(?={_START}\s)
     |(?:In\s\[\d+\]:\s*)?!(?=\w))""",
     re.X,
 )
@@ -121,10 +126,19 @@ def _given(words: Sequence[str]) -> dict[str, str]:
 
 
 def _plain(text: str) -> str:
-    """Return a text without HTML's tags and entities, and with ASCII for typographic characters."""
+    """Return a text without HTML's tags and entities, with ASCII for typographic characters, and loops written out."""
     if _HTML.search(text):
         text = _TAG.sub(lambda match: "\n" if match[1] else "", text)
-    return _ENTITY.sub(lambda match: html.unescape(match[0]), text).translate(_ASCII)
+    text = _ENTITY.sub(lambda match: html.unescape(match[0]), text).translate(_ASCII)
+    for _ in range(_DEPTH):
+        text = _LOOP.sub(_repeated, text)
+    return text
+
+
+def _repeated(loop: re.Match[str]) -> str:
+    """Return the lines of a loop for each of its values, after an assignment of it."""
+    values = loop[2].replace('"', " ").replace("'", " ").split()
+    return "\n".join([*(f"{loop[1]}={value}\n{loop[3]}" for value in values[:_ROUNDS]), f"{loop[1]}="])
 
 
 def ascii_option(word: str) -> str:

@@ -159,10 +159,7 @@ def test_a_variant_for_each_distinct_server_named_by_what_differs(
         "no-prefix-caching": ("qwen3-4b", "Qwen/Qwen3-4B"),
         "seqs-8": ("qwen3-4b", "Qwen/Qwen3-4B"),
         "no-prefix-caching-chunked-2048": ("no-prefix-caching", "Qwen/Qwen3-4B"),
-        "no-prefix-caching-chunked-4096-served-model-name-a-trust-rem": (
-            "no-prefix-caching-chunked-2048",
-            "Qwen/Qwen3-4B",
-        ),
+        "no-prefix-caching-chunked-4096": ("no-prefix-caching-chunked-2048", "Qwen/Qwen3-4B"),
         "m": (None, "other/M"),
     }
 

@@ -241,6 +241,24 @@ def test_an_assumed_value_is_marked() -> None:
     assert [line.partition(":")[0] for line in lines if "depends on" in line] == ["enable-chunked-prefill", BATCH]
 
 
+LOOP = """\
+$ for N in 1 '2'; do
+>   for name in a "b"
+do vllm bench serve --max-concurrency $N --label $name; sleep 1; done
+> done
+for N in $(seq 3)
+do
+    vllm bench serve --max-concurrency $N
+done
+for N in 4; do A=1 vllm bench serve --max-concurrency ${N}; done
+"""
+
+
+def test_a_loop_has_a_command_for_each_value() -> None:
+    found = [" ".join(command.words[4:]) for command in commands(LOOP)]
+    assert found == [*(f"{number} --label {name}" for number in (1, 2) for name in "ab"), "$N", "4"]
+
+
 @given(st.text(alphabet="ab -'\"\\#|&;<>=\n$\u2013{}", max_size=60))
 def test_any_text_is_read(text: str) -> None:
     for command in commands(text):
