@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from flow import flow
 from inferload.analysis.interop.pasted.bench import Translation, ramp_rate, ramp_s, translate
 from inferload.analysis.interop.pasted.kinds import recognised
 from inferload.analysis.interop.pasted.shell import commands
@@ -69,7 +70,7 @@ def test_a_command_line_becomes_a_scenario(
     assert cli.main(["import", LINES[name]]) == 0
     captured = capsys.readouterr()
     assert "sk-secret" not in captured.out + captured.err
-    golden(f"bench-{name}.yaml", captured.out)
+    golden(f"bench-{name}.yaml", flow(captured.out))
     prefix = "inferload: no equivalent: "
     lost = [line.removeprefix(prefix) for line in captured.err.splitlines() if line.startswith(prefix)]
     assert all(f"#   {line}\n" in captured.out for line in lost)
