@@ -42,21 +42,8 @@ SOME_WORDS = """vllm serve `vllm --max-num-seqs don't "quoted 前缀缓存 | │
 PROSE = st.builds(
     lambda start, words, end: f"{start} {' '.join(words)}{end}",
     st.sampled_from(
-        (
-            "The",
-            "如",
-            "|",
-            "- **",
-            "##",
-            "It doesn't",
-            "> ",
-            "│",
-            "1. ",
-            "def f(x):",
-            "vllm serve 启动",
-            "Use `vllm serve M`",
-            "--max-num-seqs 越大",
-            '  "a":',
+        'The;如;|;- **;##;It doesn\'t;> ;│;1. ;def f(x):;vllm serve 启动;Use `vllm serve M`;--max-num-seqs 越大;  "a":'.split(
+            ";"
         )
     ),
     st.lists(st.sampled_from(SOME_WORDS.split()), max_size=8),

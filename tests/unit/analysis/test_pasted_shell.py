@@ -282,6 +282,7 @@ def test_any_text_is_read(text: str) -> None:
             "vllm serve",
             "vllm serve <model> --max-num-seqs 8",
             "vllm serve --max-num-seqs bounds it",
+            "vllm serve is slow",
         ),
         *("vllm serve starts the server that answers", "| `vllm serve M` | starts it |", "`vllm serve M`\uff1a启动"),
     ],
