@@ -21,7 +21,8 @@ from inferload.scenario.files import catalog, typed_yaml
 
 BUNDLED = sorted((catalog.folder() / "studies").glob("*.yaml"))
 ENGINES: tuple[Engine, ...] = ("simulator", "vllm", "vllm-cpu")
-NAMES = set("agents chat features matrix pressure riddle sets speculation throughput triangle users".split())
+LISTED = "agents chat features matrix pressure riddle sets speculation throughput triangle users"
+NAMES = set(LISTED.split())
 ARTICLES = DATA / "articles"
 STORED = sorted((ROOT / "docs" / "studies").glob("*.json"))
 SMALL = """\
