@@ -34,7 +34,7 @@ _LOOP = re.compile(  # without another one in it
     r"^[ \t>$]*for (\w+) in ([^;\n$`(){}*]+?)[ \t]*[;\n][ \t>]*do\b((?:(?!\bfor \w+ in\b).)*?)(?:^[ \t>]*|;\s*)done\b",
     re.M | re.S,
 )
-_DEPTH, _ROUNDS = 3, 32  # of loops
+_DEPTH, _ROUNDS = 2, 32  # of loops
 _ENTITY = re.compile(r"&#?\w+;")
 # Programs that run vLLM, that stand before one that does, and that a text on it uses otherwise.
 _PROGRAMS = r"vllm benchmark_\w+(?:\.py)? python[\d.]* docker podman nerdctl bash sh zsh"
@@ -45,12 +45,13 @@ _OTHERS = r"cd mkdir source export pip[\d.]* git wget curl"
 _START = rf"(?:\S*/)?(?:{'|'.join(f'{_PROGRAMS} {_WRAPPERS} {_OTHERS}'.split())})"
 _STARTS = re.compile(_START)
 # What stands before a command or a continued line: an environment and user@host, a folder, PowerShell's or a bare prompt,
-# markers of lists, cells of notebooks, keys of service files.
+# markers of lists, service files, a label as in `Server A:`, cells of notebooks.
 _PROMPT = re.compile(
     rf"""^\s*(?:(?:\([\w. -]+\)\s*)?
     (?:(?:\[?[\w.-]+@[^#$%>`]{{1,80}}|PS\s[^>`]{{1,80}}|[~/][^\s#$%>`]{{0,80}})[#$%>]|[$%\u276f]|>+|\u279c\s+\S+)
     \s+(?={_START}(?:\s|$)|\w+=|!|[-{_TYPOGRAPHIC}])
-    |(?:[-*+\u2022\u00b7]\s|\d+[.)]\s|(?:do|then|else)\s|(?:ExecStart|command|cmd|CMD)\s?[=:]?)\s*(?={_START}\s)
+    |(?:[-*+\u2022\u00b7]\s|\d+[.)\u3001]\s?|(?:do|then|else|CMD)\s|ExecStart=)\s*(?={_START}\s)
+    |\w[^`|()<>={{}}"':\uff1a\n]{{0,30}}[:\uff1a]\s*(?={_START}\s)
     |(?:In\s\[\d+\]:\s*)?!(?=\w))""",
     re.X,
 )
@@ -69,7 +70,8 @@ _VARIABLE = re.compile(r"\$(?:(\w+)|\{(\w+)(?::?-([^{}$]*))?\})")
 # Words that a command line has only in quotation marks, comments and paths: wide characters, Markdown, ends of clauses.
 _PROSE = re.compile(r"[^/]*(?:[\u2190-\u2bff\u3001-\u9fff\uac00-\ud7a3\uff01-\uffef`]|\*\*)[^/]*|.*\w[,.:!?]")
 _SENTENCE = re.compile(
-    r"(?:[A-Za-z]+ ){4}[A-Za-z]+(?: |$)|.*-\S+(?: [A-Za-z]+){4}(?: |$)|vllm serve [A-Za-z]+ [a-z]+(?: |$)"
+    r"(?:[A-Za-z]+ ){4}[A-Za-z]+(?: |$)|.*-\S+(?: [A-Za-z]+){4}(?: |$)"
+    r"|vllm serve [A-Za-z]+ [a-z]+(?: |$)|vllm(?: bench)? \w+ \[[A-Za-z-]"
 )
 
 
@@ -153,6 +155,7 @@ def ascii_option(word: str) -> str:
 def _logical_lines(text: str) -> Iterator[str]:
     """Yield each line that starts a command, with its continuations, and with all lines of a quotation."""
     lines = [_PROMPT.sub("", span[1] if (span := _SPAN.fullmatch(line)) else line) for line in text.splitlines()]
+    lines = [line.rstrip("\u3002\uff1b\uff0c") for line in lines]
     first = [_starts(line) for line in lines]
     at = 0
     while at < len(lines):

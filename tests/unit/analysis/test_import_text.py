@@ -39,7 +39,9 @@ def imported(folder: Path, text: str, capsys: pytest.CaptureFixture[str], *optio
 
 SOME_WORDS = """vllm serve `vllm --max-num-seqs don't "quoted 前缀缓存 | │ ──► ** the server starts with python -m x = [ ]
     { } # 8192 \uff08见上\uff09 --enable-prefix-caching=True; $ && git INFO TTFT 3.5 ms, 'it's model= →"""
-STARTS = "The;如;|;- **;##;It doesn't;> ;│;1. ;def f(x):;vllm serve 启动;Use `vllm serve M`;--max-num-seqs 越大;  'a':"
+STARTS = (
+    "The;如;|;- **;##;It doesn't;> The;│;1. The;def f(x):;vllm serve 启动;Use `vllm serve M`;--max-num-seqs 越大;  'a':"
+)
 PROSE = st.builds(
     lambda start, words, end: f"{start} {' '.join(words)}{end}",
     st.sampled_from(STARTS.split(";")),

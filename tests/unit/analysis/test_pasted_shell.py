@@ -3,6 +3,7 @@
 import json
 import shlex
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ from inferload.analysis.interop.pasted.shell import commands
 from inferload.deploy.variants.variant import bundled
 
 from inferload import cli
+from inferload.base.errors import UsageError
 
 OPTIONS = {"max-num-seqs": 8, "dtype": "float16", "max-model-len": 4096, "served-model-name": "a model # 1"}
 STARTS = (
@@ -59,7 +61,7 @@ PREFIXES = (
     st.permutations(sorted(OPTIONS)),
     st.sampled_from(("--", "\u2013", "\u2014", "\u2014\u2014")),
     st.sampled_from((" ", " \\\n  ", " \\ # a comment\n  ", " # a comment\n  ")),
-    st.sampled_from(("", " &", " > log 2>&1 &", " 2>&1 | tee log", "  # the end")),
+    st.sampled_from(("", " &", " > log 2>&1 &", " 2>&1 | tee log", "  # the end", "\u3002")),
     st.booleans(),
     st.booleans(),
 )
@@ -259,12 +261,23 @@ def test_a_loop_has_a_command_for_each_value() -> None:
     assert found == [*(f"{number} --label {name}" for number in (1, 2) for name in "ab"), "$N", "4"]
 
 
-@given(st.text(alphabet="ab -'\"\\#|&;<>=\n$\u2013{}", max_size=60))
+WORDS = """vllm serve M 'vllm serve M' "image: vllm/vllm-openai" command: args: "- --x" [ ] { } "for a in b c; do" done $a ${a:-x}
+    <pre> </pre> &gt; "bash -c '" \\' \\" "docker run" "-e A=1" vllm/vllm-openai:v0.8.4 --model --port 3 --max-model-len 8k -tp 4
+    --speculative-config.method --speculative-config "export X=1" env "environment: {A: }" "env: [{name: A}]" "- image: vllm" &x *x
+    --- --no-x a/b "entrypoint: 3" "command: [1, null, {a: b}]" "> " "$ " """
+PARTS = st.lists(st.sampled_from(["\n", "\n  ", "\n    - ", "\\\n", *shlex.split(WORDS)]), max_size=14)
+
+
+@given(
+    st.text("ab -'\"\\#|&;<>=\n$\u2013{}", max_size=60) | st.builds(str.join, st.sampled_from([" ", "\n", ""]), PARTS)
+)
 def test_any_text_is_read(text: str) -> None:
     for command in commands(text):
         assert command.words
         found = recognised(command)
         assert found is None or found.kind in (BENCH, SERVE, THROUGHPUT)
+        with suppress(UsageError):
+            translated(found.words if found else (), command.environment)
 
 
 @pytest.mark.parametrize(
