@@ -219,9 +219,8 @@ def _flat(data: Mapping[str, Any], path: str = "") -> list[tuple[str, Any]]:
 
 def _server_start(run: OpenRun) -> str | None:
     """Start times of the servers from their metrics; None if not published. On a virtual clock, where all are equal, their seed."""
-    deployed = run.manifest.variant
-    if deployed is not None and deployed.started_at and deployed.started_at.startswith("virtual"):
-        return deployed.started_at
+    if (started_at := run.manifest.deployed.started_at or "").startswith("virtual"):
+        return started_at
     unreadable: list[str] = []
     started = set()
     for table in run.scrapes(unreadable):
