@@ -292,9 +292,9 @@ def test_a_side_with_two_configurations_is_not_comparable(
 
 def test_answers_of_different_models_are_named() -> None:
     base, new = (with_server(side, {}) for side in sides(0.10, 6))
-    smaller = new.with_runs(lambda run: replace(run, server={**run.server, "model": "n"}))
-    found = compared(base, smaller).differences.compared
-    assert found == ("model: m against n; answers of different models, whose quality is not compared",)
+    for name, remark in (("n", "; answers of different models, whose quality is not compared"), ("/data/M", "")):
+        other = new.with_runs(lambda run, name=name: replace(run, server={**run.server, "model": name}))
+        assert compared(base, other).differences.compared == (f"model: m against {name}{remark}",)
 
 
 def test_ports_starts_and_memory_may_differ_within_a_side() -> None:
