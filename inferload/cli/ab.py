@@ -103,7 +103,6 @@ def run(arguments: argparse.Namespace) -> int:
 def _again(plan: AbPlan, arguments: argparse.Namespace) -> list[str]:
     """Return the options that --resume needs again."""
     flags = [f"--{name.replace('_', '-')}" for name in ("fail_on_regression", "strict") if getattr(arguments, name)]
-    flags += [word for gate in arguments.require for word in ("--require", gate)]
     headers = [header.partition(":")[0].strip() for header in arguments.header]
     return [*flags, *named_code.needed_again(plan.load(), plan.scenario, headers)]
 

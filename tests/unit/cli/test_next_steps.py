@@ -194,9 +194,7 @@ def test_an_interrupted_campaign_is_continued_by_the_command_that_it_names(
     where = words.index("--") if "--" in words else len(words)
     assert cli.main([*words[:where], "--into", "my campaign", *words[where:]]) == 130
     (again,) = steps(capsys.readouterr().err)
-    assert [word in again for word in ("--strict", "--require")] == [
-        word in words for word in ("--strict", "--require")
-    ]
+    assert ("--strict" in again) == ("--strict" in words)
     assert cli.main([again[0], "--dry-run", *again[1:]]) == 0
     if words[0] == "study":
         plan = studies.read(Path("my campaign/study.yaml"))
