@@ -168,7 +168,7 @@ def _compared(arguments: argparse.Namespace) -> "list[Comparison]":
     named = [*([] if arguments.baseline is None else [arguments.baseline]), *arguments.sides]
     paths = [path for each in named for path in expanded(each)]
     if len(paths) < 2:
-        raise UsageError(f"compare: {paths[0]}: no candidate; name one")
+        raise UsageError(f"compare: {paths[0]}: no candidate; name one (inferload report prints a sweep or a study)")
     has_occasions = baselines.is_baseline(Path(paths[0]))
     if has_occasions and required:
         raise UsageError(

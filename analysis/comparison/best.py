@@ -7,7 +7,7 @@ beyond a requirement take no part.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from math import inf
 from typing import Any, Literal
@@ -36,11 +36,13 @@ from ..data.figures import (
     is_unsteady,
 )
 from . import requirements
+from .comparable import shared_starts
 from .compare import RECOMMENDED_PAIRS, Comparison, FigureRow, compare
 from .requirements import Checked
 from .sides import Run, Side
 
-MIB_PER_MB = 1e6 / 2**20
+_GB_PER_MIB = 2**20 / 1e9
+_PUBLISHED_MEMORY = "max(gpu_memory_mib)"  # of results of other clients
 Certainty = Literal["best", "only side left", "tie", "no difference found", "not tested", "not measured"]
 _STATISTICS = ("mean", "p50", "p99", "p95")
 _OF_SLO = "p99"  # an SLO is about almost every turn, which a mean hides
@@ -127,7 +129,7 @@ class BestSide:
 
 @dataclass(frozen=True, slots=True)
 class Winner:
-    """Side that is the best in `goals`. `command`: starts its server; empty: not known."""
+    """Side that is the best in `goals`. `command`: starts its server; empty: not known, or no side is left."""
 
     label: str
     goals: tuple[str, ...]
@@ -138,19 +140,23 @@ class Winner:
 class Decision:
     """Best sides by goal, of a baseline and the sides that are compared with it.
 
-    `checked`: requirements on each side. `ruled_out`: why sides take no part, by label. `holds_for`: server starts for which the
+    `checked`: requirements on each side. `ruled_out`: why sides take no part, by label; if no side is left, those that only
+    requirements rule out do. `apart`: sides that are not comparable with the baseline. `holds_for`: server starts for which the
     answers hold; empty for any.
     """
 
-    sides: tuple[Side, ...]
-    checked: tuple[Checked, ...]
-    ruled_out: Mapping[str, Sequence[str]]
-    results: tuple[BestSide, ...]
-    holds_for: str
+    baseline: str
+
+    apart: tuple[str, ...]
+    sides: tuple[Side, ...] = ()
+    checked: tuple[Checked, ...] = ()
+    ruled_out: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    results: tuple[BestSide, ...] = ()
+    holds_for: str = ""
 
     @property
     def is_none_left(self) -> bool:
-        return len(self.ruled_out) == len(self.sides)
+        return bool(self.sides) and len(self.ruled_out) == len(self.sides)
 
     @property
     def winners(self) -> list[Winner]:
@@ -159,8 +165,9 @@ class Decision:
         for best in self.results:
             if best.label is not None and best.is_decided:
                 goals.setdefault(best.label, []).append(best.figure.title)
-        of_label = {side.label: str(_deployed(side.runs[0]).get("command_line") or "") for side in self.sides}
-        return [Winner(label, tuple(titles), of_label[label]) for label, titles in goals.items()]
+        lines = {} if self.is_none_left else {side.label: _deployed(side.runs[0]) for side in self.sides}
+        commands = {label: str(deployed.get("command_line") or "") for label, deployed in lines.items()}
+        return [Winner(label, tuple(titles), commands.get(label, "")) for label, titles in goals.items()]
 
 
 def best_by_goal(comparisons: Sequence[Comparison]) -> list[Decision]:
@@ -171,9 +178,14 @@ def best_by_goal(comparisons: Sequence[Comparison]) -> list[Decision]:
     """
     by_baseline: dict[str, list[Comparison]] = {}
     for comparison in comparisons:
-        if not comparison.differences.refusals and comparison.occasions is None:
+        if comparison.occasions is None:
             by_baseline.setdefault(comparison.baseline.label, []).append(comparison)
-    return [_Contest(group).decision() for group in by_baseline.values()]
+    decisions = []
+    for baseline, group in by_baseline.items():
+        comparable = [each for each in group if not each.differences.refusals]
+        decision = Decision(baseline, tuple(each.candidate.label for each in group if each not in comparable))
+        decisions.append(_Contest(comparable).decided(decision) if comparable else decision)
+    return decisions
 
 
 class _Contest:
@@ -191,22 +203,29 @@ class _Contest:
         formulas = _of_run(self._limits, self._limited)
         self._everyone = tuple(_with_figures(side, formulas) for side in sides)
         self._checked = tuple(requirements.check(gate, side) for side in self._everyone for gate in self._limits)
-        some_served = not all(side.has_collapsed for side in sides)  # else the load is beyond all of them
-        failed = {
-            side.label: [
-                *(each.text for each in self._checked if each.label == side.label and not each.holds),
-                *([side.collapsed] if some_served and side.has_collapsed else []),
-            ]
-            for side in sides
-        }
+        collapsed = {side.label: [side.collapsed] for side in sides if side.has_collapsed}
+        if len(collapsed) == len(sides):
+            collapsed = {}  # the load is beyond all of them
+        beyond: dict[str, list[str]] = {}
+        for each in self._checked:
+            if not each.holds:
+                beyond.setdefault(each.label, []).append(each.text)
+        failed = {side.label: [*beyond.get(side.label, []), *collapsed.get(side.label, [])] for side in sides}
         self._ruled_out = {label: reasons for label, reasons in failed.items() if reasons}
-        self._sides = tuple(side for side in self._everyone if side.label not in self._ruled_out)
-        conditions = [comparison.condition for comparison in comparisons]
-        self._holds_for = next((condition.holds_for for condition in conditions if condition is not None), "")
+        out = collapsed if len(self._ruled_out) == len(sides) else self._ruled_out
+        self._sides = tuple(side for side in self._everyone if side.label not in out)
+        self._condition = shared_starts(sides)
         self._known = {(self._baseline.label, found.candidate.label): found for found in comparisons}
 
-    def decision(self) -> Decision:
-        return Decision(self._everyone, self._checked, self._ruled_out, tuple(self._results()), self._holds_for)
+    def decided(self, decision: Decision) -> Decision:
+        return replace(
+            decision,
+            sides=self._everyone,
+            checked=self._checked,
+            ruled_out=self._ruled_out,
+            results=tuple(self._results()),
+            holds_for="" if self._condition is None else self._condition.holds_for,
+        )
 
     def _results(self) -> Iterator[BestSide]:
         best_values: dict[Term, float] = {}
@@ -294,7 +313,7 @@ def _of_run(limits: Sequence[Gate], limited: Mapping[str, Gate]) -> Mapping[str,
     return {
         **{requirements.name_of(gate): partial(requirements.value, gate) for gate in limited.values()},
         COST.name: lambda run: per_million(run.prices, run.value(OUTPUT.key)),
-        GPU_MEMORY.name: _gpu_memory_mib,
+        GPU_MEMORY.name: _gpu_memory_gb,
         WEIGHTS.name: lambda run: _deployed(run).get(WEIGHTS.name),
         KV_CACHE.name: _kv_cache_tokens,
         HIGHEST_LOAD.name: partial(_highest_load, limits),
@@ -318,14 +337,17 @@ def _deployed(run: Run) -> Mapping[str, Any]:
     return variant if isinstance(variant, Mapping) else {}
 
 
-def _gpu_memory_mib(run: Run) -> float | None:
+def _gpu_memory_gb(run: Run) -> float | None:
     """Return the memory in use on all GPUs: published, else of the exporters' pages, else by nvidia-smi at the start."""
+    if (published := run.value(_PUBLISHED_MEMORY)) is not None:
+        return published * _GB_PER_MIB
     pages = [] if run.summary is None else [each.gpu for each in run.summary.servers if each.gpu is not None]
-    used = [page.memory_mib.max for page in pages if page.memory_mib is not None]
-    at_start = _deployed(run).get("gpu_memory_mb") or {}
-    if run.value(GPU_MEMORY.name) is not None:
-        return run.value(GPU_MEMORY.name)
-    return _sum(used) if used else _sum([mb * MIB_PER_MB for mb in at_start.values()])
+    used = _sum([None if page.memory_mib is None else page.memory_mib.max for page in pages])
+    if used is not None:
+        return used * _GB_PER_MIB
+    at_start, hardware = _deployed(run).get("gpu_memory_mb") or {}, _deployed(run).get("hardware") or {}
+    # nvidia-smi does not report all GPUs: the sum of the others is not that of the server.
+    return sum(at_start.values()) / 1e3 if len(at_start) >= (hardware.get("gpus") or 1) else None
 
 
 def _kv_cache_tokens(run: Run) -> float | None:

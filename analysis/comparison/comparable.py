@@ -81,7 +81,10 @@ def differences(baseline: Side, candidate: Side, allowed: Collection[str] = ()) 
             (compared if key in allowed else refusals).append(line)
     warnings += _lengths(baseline, candidate) + _in_flight(baseline, candidate)
     for key, (before, after) in _of_servers(first, second).items():
-        remark = "; answers of different models, whose quality is not compared" if key == "model" else ""
+        if key == "variant" and (before, after) == (baseline.label, candidate.label):
+            continue  # as the sides are called
+        others = key == "model" and len({str(name).rpartition("/")[2].casefold() for name in (before, after)}) > 1
+        remark = "; answers of different models, whose quality is not compared" if others else ""
         compared.append(f"{key}: {before} against {after}{remark}")
     if clients[0] == clients[1] and first.server.get("machine") != second.server.get("machine"):
         warnings.append("the load generators ran on different machines: their delays may contribute to the difference")

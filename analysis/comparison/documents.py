@@ -7,7 +7,7 @@ from xml.etree import ElementTree
 
 from . import costs, tables
 from .arms import between_arms
-from .best import BestSide, best_by_goal
+from .best import BestSide, Decision, best_by_goal
 from .compare import Comparison, FigureRow, table_rows
 from .requirements import Checked
 from .text import change_text, collapses, headline, not_served_text, title
@@ -22,12 +22,13 @@ def document(comparisons: Sequence[Comparison]) -> dict[str, Any]:
         "cost": costs.document([side for side, _ in table_rows(comparisons)]),
         "candidates": [_comparison_document(comparison) for comparison in comparisons],
         "arms": [_comparison_document(comparison) for comparison in between_arms(comparisons)],
-        "best": [_best_document(best) for decision in decisions for best in decision.results],
+        "best": [_best_document(best, each) for each in decisions for best in each.results],
         "requirements": [_checked_document(each) for decision in decisions for each in decision.checked],
         "ruled_out": {label: reasons for decision in decisions for label, reasons in decision.ruled_out.items()},
         "winners": [
             {"side": each.label, "goals": each.goals, "command": each.command or None}
             for decision in decisions
+            if not decision.is_none_left
             for each in decision.winners
         ],
     }
@@ -41,14 +42,14 @@ def _checked_document(checked: Checked) -> dict[str, Any]:
     }
 
 
-def _best_document(best: BestSide) -> dict[str, Any]:
+def _best_document(best: BestSide, decision: Decision) -> dict[str, Any]:
     closest = best.rivals[0] if best.rivals else None
     change = {} if closest is None else _change_document(closest.row)
     return {
         "baseline": best.baseline,
         "figure": best.figure.name,
         "better": best.figure.better,
-        "best": best.label if best.is_decided else None,
+        "best": best.label if best.is_decided and not decision.is_none_left else None,
         "best_value_of": best.label,
         "value": best.value,
         "answer": best.certainty,

@@ -10,8 +10,10 @@ from ..charts.chart import Picture
 from ..charts.load import FIGURES, Curve, LoadPoint
 from ..data import ran as of_load
 from ..pages import shell
+from ..pages.texts import Name, tr
 from . import text
 from .arms import between_arms
+from .best import best_by_goal
 from .compare import Comparison, table_rows
 from .sides import LoadFigures, Side, TableRow, mean_over_runs
 
@@ -86,16 +88,7 @@ def of_comparisons(comparisons: Sequence[Comparison]) -> str:
     return html(f"{scenario}: comparison", summary_line(comparisons), [part])
 
 
-def summary_line(comparisons: Sequence[Comparison]) -> str:
+def summary_line(comparisons: Sequence[Comparison]) -> Name:
     """Return the headline of a single comparison, else the verdict on each candidate; before it that no side is left."""
-    if left := text.none_left(comparisons):
-        return "; ".join([*left, _verdicts(comparisons)])
-    return _verdicts(comparisons)
-
-
-def _verdicts(comparisons: Sequence[Comparison]) -> str:
-    if len(comparisons) == 1:
-        return text.headline(comparisons[0])
-    bases = {comparison.baseline.label for comparison in comparisons}
-    against = f"against {bases.pop()}: " if len(bases) == 1 else ""
-    return against + ", ".join(f"{comparison.candidate.label} ({text.brief(comparison)})" for comparison in comparisons)
+    each = text.spoken if len(comparisons) == 1 else text.brief
+    return Name(tr("; ").join([*map(tr, text.none_left(best_by_goal(comparisons))), *map(each, comparisons)]))

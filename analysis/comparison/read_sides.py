@@ -218,7 +218,7 @@ def _flat(data: Mapping[str, Any], path: str = "") -> list[tuple[str, Any]]:
 
 
 def _server_start(run: OpenRun) -> str | None:
-    """Start times of the servers from their metrics; None if not published."""
+    """Return the start times of the servers from their metrics; None if not published."""
     unreadable: list[str] = []
     started = set()
     for table in run.scrapes(unreadable):
@@ -226,7 +226,11 @@ def _server_start(run: OpenRun) -> str | None:
         started |= {(str(row["target"]), round(row["value"], 1)) for row in of_starts.to_pylist()}
     if unreadable or not started:
         return None
-    return "; ".join(f"{target} at {value}" for target, value in sorted(started))
+    manifest = run.manifest
+    # All servers on virtual clocks start at one time: the variant's record has the seed of the start.
+    own = manifest.variant if manifest.clock == "virtual" else None
+    known = [] if own is None else [f"{own.name}, {own.started_at}"]
+    return "; ".join([*(f"{target} at {value}" for target, value in sorted(started)), *known])
 
 
 def _imported_runs(path: Path, results: Sequence[Imported], number: int | None = None) -> list[Run]:

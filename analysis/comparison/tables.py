@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from inferload.base.numbers import NOT_MEASURED, listed, number
+from inferload.base.numbers import NOT_MEASURED, listed, number, plural
 from inferload.figures.figure import Head
 from inferload.figures.rate_figures import OUTPUT, TURNS
 from inferload.figures.table import Cell, Table
@@ -12,7 +12,7 @@ from ..data.figures import OF_TEXTS, TABLE, Term
 from ..pages.texts import Name
 from . import costs
 from .best import BestSide, Decision
-from .compare import Comparison, FigureRow
+from .compare import Comparison, FigureRow, table_rows
 from .sides import Side, TableRow
 
 _BLOCK = (Term(TTFT, "p50"), Term(TTFT, "p99"), Term(TPOT, "mean"), Term(E2E, "p50"), Term(TURNS), Term(OUTPUT))
@@ -20,17 +20,20 @@ BLOCK_NAMES = tuple(term.name for term in _BLOCK)
 
 
 def of_sides(rows: Sequence[TableRow]) -> list[Table]:
-    """Return the tables of all configurations: figures, changes from the baseline, costs; the last two if there are any."""
-    tables = (sides(rows), change(rows), costs.table(rows))
-    return [table for table in tables if table is not None]
+    """Return the tables of all configurations: figures and costs; the latter if there are any."""
+    return [table for table in (sides(rows), costs.table(rows)) if table is not None]
 
 
 def sides(rows_of: Sequence[TableRow]) -> Table:
-    """Return the figures of each configuration, means over its counted runs."""
+    """Return the figures of each configuration, means over its counted runs, with their changes from its baseline."""
     shown = _shown(rows_of)
-    columns: list[str | Head] = ["configuration", "runs", *(term.head for term in shown)]
-    rows = [(side.heading, len(side.counted), *(side.mean(term.name) for term in shown)) for side, _ in rows_of]
-    return Table("sides", "Configurations", columns, rows)
+    bases = {base.label for _, base in rows_of if base is not None}
+    rows = []
+    for side, base in rows_of:
+        label = side.heading if base is None or len(bases) == 1 else f"{side.heading} against {base.label}"
+        rows.append((label, len(side.counted), *(_value(side, base, term) for term in shown)))
+    note = f"With the change against {bases.pop()}." if len(bases) == 1 else "With the change." if bases else ""
+    return Table("sides", "Configurations", ["configuration", "runs", *(term.head for term in shown)], rows, note)
 
 
 def _shown(rows_of: Sequence[TableRow]) -> Sequence[Term]:
@@ -39,27 +42,37 @@ def _shown(rows_of: Sequence[TableRow]) -> Sequence[Term]:
     return known if OF_TEXTS in known else TABLE
 
 
-def change(rows_of: Sequence[TableRow]) -> Table | None:
-    """Return the relative change of each configuration from its baseline; None without a baseline."""
-    changes = [(side, base) for side, base in rows_of if base is not None]
-    if not changes:
-        return None
-    labels = {base.label for _, base in changes}
-    common = next(iter(labels)) if len(labels) == 1 else ""
-    rows: list[list[Cell]] = []
-    for side, baseline in changes:
-        cells: list[Cell] = [side.label if common else f"{side.label} against {baseline.label}"]
-        for term in _shown(rows_of):
-            before, after = baseline.mean(term.name), side.mean(term.name)
-            cells.append(None if not before or after is None else f"{after / before - 1:+.2%}")
-        rows.append(cells)
-    head = Head(f"change against {common}" if common else "change", "change")
-    return Table("change", "Change", (head, *(Head(term.title, term.figure.key) for term in _shown(rows_of))), rows)
+def _value(side: Side, base: Side | None, term: Term, answer: str = "") -> Cell:
+    """Return the mean of a figure, in text with its change and the answer on it if there is a base that has the figure."""
+    value, before = side.mean(term.name), None if base is None else base.mean(term.name)
+    if value is None or not before:
+        return value
+    return f"{number(value, 4)} {value / before - 1:+.2%} {answer}".rstrip()
+
+
+def together(comparisons: Sequence[Comparison]) -> Table:
+    """Return a row for each figure and a column for each side: its value, and its change from the baseline with the answer."""
+    by_label = {comparison.candidate.label: comparison for comparison in comparisons}
+    sides = table_rows(comparisons)
+    figures = {row.figure: row.primary for comparison in comparisons for row in comparison.rows}
+    rows: list[Sequence[Cell]] = [("runs", *(len(side.counted) for side, _ in sides))]
+    for term, is_primary in figures.items():
+        if any(side.mean(term.name) is not None for side, _ in sides):
+            head = f"{term.head.text} (primary)" if is_primary else term.head.text
+            cells = (_value(side, base, term, _word(by_label.get(side.label), term)) for side, base in sides)
+            rows.append((Head(head, term.figure.key), *cells))
+    note = "better, worse: by the tests below. No word: no difference found, or not tested."
+    return Table("sides", "Configurations", ("figure", *(Name(side.heading) for side, _ in sides)), rows, note)
+
+
+def _word(comparison: Comparison | None, term: Term) -> str:
+    answers = [row.answer for row in comparison.rows if row.figure == term] if comparison is not None else []
+    return next((answer for answer in answers if answer in ("better", "worse")), "")
 
 
 def effects(comparison: Comparison) -> Table:
     """Return a row for each figure: both sides, change with interval, p and answer."""
-    sides = (Name(comparison.baseline.label), Name(comparison.candidate.label))
+    sides = (Name(comparison.baseline.heading), Name(comparison.candidate.heading))
     columns = ("figure", *sides, "change", "difference", "95 % CI", "p", "p, sign flips", "answer")
     rows = []
     for row in comparison.rows:
@@ -117,40 +130,40 @@ def p_text(p: float) -> str:
     return f"{p:.3f}" if p >= 0.001 else "< 0.001"
 
 
-def best(decisions: Sequence[Decision]) -> Table | None:
+def best(decisions: Sequence[Decision], *, whole: bool = True) -> Table | None:
     """Return a row for each goal: the side with the best value, its change from the closest other side, and the answer.
 
-    None without a row.
+    None without a row. `whole`: with interval and p.
     """
     results = [best for decision in decisions for best in decision.results]
-    if not results:
-        return None
-    several = len({best.baseline for best in results}) > 1
-    columns = ("goal", "best", "best value", "closest", "change", "difference", "95 % CI", "p", "answer", "more pairs")
-    return Table("best", "Best by goal", columns, [_best_row(best, several) for best in results])
+    tests = ("95 % CI", "p") if whole else ()
+    columns = ("goal", "best", "best value", "closest", "change", *tests, "answer")
+    return Table("best", "Best by goal", columns, [_best_row(best, whole) for best in results]) if results else None
 
 
-def _best_row(best: BestSide, several: bool) -> Sequence[Cell]:
+def _best_row(best: BestSide, whole: bool) -> Sequence[Cell]:
     term, row = best.figure, best.rivals[0].row if best.rivals else None
-    goal = f"{term.title}, {'lowest' if term.better == 'lower' else 'highest'}"
+    answer = f"tied with {listed([rival.label for rival in best.tied])}" if best.certainty == "tie" else best.certainty
     return (
-        Head(f"{goal}, against {best.baseline}" if several else goal, term.figure.key),
+        Head(term.title, term.figure.key),
         best.label or "",
         "" if best.label is None else f"{number(best.value)} {term.unit}".rstrip(),
         best.rivals[0].label if best.rivals else "",
         _change(row),
-        _difference(row),
-        "" if row is None else interval(row),
-        "" if row is None or row.p is None else p_text(row.p),
-        f"tied with {listed([rival.label for rival in best.tied])}" if best.certainty == "tie" else best.certainty,
-        _more_pairs(best),
+        *(
+            ("" if row is None else interval(row), "" if row is None or row.p is None else p_text(row.p))
+            if whole
+            else ()
+        ),
+        "; ".join([answer, *more_pairs(best)]),
     )
 
 
-def _more_pairs(best: BestSide) -> str:
-    if best.missing or not best.tied or best.more_pairs == 0:
-        return ""
-    return "over 1,000" if best.more_pairs is None else f"about {best.more_pairs}"
+def more_pairs(best: BestSide) -> list[str]:
+    """Return the pairs that an undecided goal still needs, in words; empty if none are known to help."""
+    if best.missing or best.certainty not in ("tie", "no difference found") or best.more_pairs == 0:
+        return []
+    return ["over 1,000 more pairs" if best.more_pairs is None else f"about {plural(best.more_pairs, 'more pair')}"]
 
 
 def block(sides: Sequence[Side]) -> Table:

@@ -15,7 +15,7 @@ from inferload.turns.states import DROPPED, FAILED, UNFINISHED
 
 from ..data.figures import OF_GOALS
 from ..pages import texts, wording
-from ..pages.texts import tr
+from ..pages.texts import Name, tr
 from . import costs, tables
 from .arms import between_arms
 from .best import Decision, best_by_goal
@@ -25,25 +25,35 @@ from .sides import Side, TableRow
 
 
 def headline(comparison: Comparison) -> str:
-    """Format a comparison as a sentence: verdict, primary figure, what is worse, turns not served, collapse, condition."""
+    """Format a comparison as a sentence: sides, verdict, primary figure, what is worse, turns not served, collapse, condition."""
+    return f"{title(comparison)}: {_stated(comparison)}"
+
+
+def spoken(comparison: Comparison) -> Name:
+    """Return the headline in the language of the process."""
+    return Name(_title(comparison) + tr(": ") + tr(_stated(comparison)))
+
+
+def _stated(comparison: Comparison) -> str:
     verdict = f"{comparison.verdict.upper()}, " if comparison.verdict in ("better", "worse", "mixed") else ""
     also = [f"worse: {_measured(row, comparison)}" for row in comparison.worse if not row.primary]
     also += [f"worse: {not_served_text(comparison.not_served)}"] if comparison.not_served.more else []
     also += [line for line in collapses(comparison) if line]
     judged = any(row.tested for row in comparison.rows) or comparison.not_served.regressed
     holds = [f"holds for {comparison.condition.holds_for}"] if comparison.condition and judged else []
-    return f"{title(comparison)}: {verdict}{'; '.join([_primary(comparison), *also, *holds])}"
+    return f"{verdict}{'; '.join([_primary(comparison), *also, *holds])}"
 
 
-def brief(comparison: Comparison) -> str:
-    """Format the verdict in a few words: the answer on the primary figure, and every figure that is worse."""
+def brief(comparison: Comparison) -> Name:
+    """Format the verdict in a few words, in the language of the process: the answer on the primary figure, and what is worse."""
     row = comparison.primary
-    words = [f"{row.figure.title} {row.answer}"]
-    words += [f"{other.figure.title} worse" for other in comparison.worse if not other.primary]
+    is_no = row.answer.startswith("no ")
+    words = [f"{row.answer} in {row.figure.title}" if is_no else f"{row.figure.title} is {row.answer}"]
+    words += [f"{other.figure.title} is worse" for other in comparison.worse if not other.primary]
     words += ["more turns not served"] if comparison.not_served.more else []
     sides, of_one_load = (comparison.candidate, comparison.baseline), comparison.differences.of_one_load
     words += [LOAD] if has_collapsed(*sides, of_one_load=of_one_load) else []
-    return "; ".join(words)
+    return Name(_title(comparison) + tr(": ") + tr("; ".join(words)))
 
 
 def _primary(comparison: Comparison) -> str:
@@ -114,17 +124,13 @@ def _p_is(p: float | None) -> str:
     return f"p {text}" if text.startswith("<") else f"p = {text}"
 
 
-def none_left(comparisons: Sequence[Comparison]) -> list[str]:
+def none_left(decisions: Sequence[Decision]) -> list[str]:
     """Return a headline for each baseline of which no side holds the requirements."""
-    return [
-        f"NO SIDE IS LEFT: {'; '.join(_ruled_out(decision))}"
-        for decision in best_by_goal(comparisons)
-        if decision.is_none_left
-    ]
+    return [f"NO SIDE IS LEFT: {'. '.join(_ruled_out(each))}" for each in decisions if each.is_none_left]
 
 
 def _ruled_out(decision: Decision) -> list[str]:
-    return [f"{label} is ruled out by {', '.join(reasons)}" for label, reasons in decision.ruled_out.items()]
+    return [f"{label} is ruled out by {'; '.join(reasons)}" for label, reasons in decision.ruled_out.items()]
 
 
 def best_notes(decisions: Sequence[Decision]) -> list[str]:
@@ -132,6 +138,12 @@ def best_notes(decisions: Sequence[Decision]) -> list[str]:
     results = [best for decision in decisions for best in decision.results]
     worse = {best.label: best for best in results if best.is_decided and best.worse}
     lines = [line for decision in decisions if not decision.is_none_left for line in _ruled_out(decision)]
+    lines += [
+        f"{label} takes no part: not comparable with {each.baseline}"
+        for each in decisions
+        for label in each.apart
+        if each.results
+    ]
     checked = [each for decision in decisions for each in decision.checked if each.holds and each.is_uncertain]
     lines += [f"{each.label} takes part: {each.text}" for each in checked]
     lines += [f"{label}: worse than {best.baseline}: {'; '.join(best.worse)}" for label, best in worse.items()]
@@ -142,25 +154,34 @@ def best_notes(decisions: Sequence[Decision]) -> list[str]:
         if best.unsteady
     ]
     lines += [f"the answers hold for {each.holds_for}" for each in decisions if each.holds_for and each.results]
-    lines += [f"{term.title}: {term.figure.text}" for term in OF_GOALS if any(best.figure == term for best in results)]
+    meant = [term for term in OF_GOALS if any(best.figure == term for best in results)]
+    lines += [Name(tr(term.title) + tr(": ") + tr(term.figure.text)) for term in meant]
     tests = (
-        "Answer best: better than each other side, by the tests of this comparison. Closest: a side that is not separated from the "
-        f"best value, or the next best one. More pairs: for a test of the measured differences, at a power of {POWER:g}. Rates are "
-        "those of this load, not the capacity of the servers."
+        "Best: better than each other side, by the tests of this comparison. Closest: a side that is not separated from the best "
+        "value, or the next best one. Rates are those of this load, not the capacity of the servers."
     )
-    return [*lines, *([tests] if results else [])]
+    more = f" More pairs: to find the measured differences, at a power of {POWER:g}."
+    return [*lines, *([tests + (more if any(map(tables.more_pairs, results)) else "")] if results else [])]
 
 
 def winners(decisions: Sequence[Decision]) -> list[tuple[str, str]]:
     """Return a sentence for each side that is the best in a goal, and its command line, empty if not known; else why none is."""
-    found = [each for decision in decisions for each in decision.winners]
+    found = [
+        (
+            f"{'No side is left; of all, best' if decision.is_none_left else 'Best'} in {'; '.join(each.goals)}: {each.label}",
+            each.command,
+        )
+        for decision in decisions
+        for each in decision.winners
+    ]
     if found:
-        return [(f"Best in {'; '.join(each.goals)}: {each.label}", each.command) for each in found]
+        return found
     answers: dict[str, list[str]] = {}
     for best in (best for decision in decisions for best in decision.results):
         answers.setdefault(best.certainty, []).append(best.figure.title)
     reasons = [f"{answer.capitalize()}: {'; '.join(titles)}." for answer, titles in answers.items()]
-    return [(" ".join(["No side is named the best.", *reasons]), "")] if answers else []
+    reasons += [f"Not comparable with {each.baseline}: {', '.join(each.apart)}." for each in decisions if each.apart]
+    return [(" ".join(["No side is named the best.", *reasons]), "")] if reasons else []
 
 
 class Compared(NamedTuple):
@@ -193,13 +214,13 @@ def contents(rows: Sequence[TableRow], comparisons: Sequence[Comparison], arms: 
     both = [*comparisons, *arms]
     return Contents(
         simulated(sides),
-        none_left(comparisons),
+        none_left(best),
         tables.of_sides(rows),
         costs.note(sides),
         [] if (shown := tables.best(best)) is None else [shown],
         best_notes(best),
         winners(best),
-        [Compared(title(each), headline(each), remarks(each), tables.effects(each)) for each in both],
+        [Compared(_title(each), spoken(each), remarks(each), tables.effects(each)) for each in both],
         family(comparisons or arms) if both else "",
     )
 
@@ -208,17 +229,29 @@ def title(comparison: Comparison) -> str:
     return f"{comparison.candidate.label} against {comparison.baseline.label}"
 
 
+def _title(comparison: Comparison) -> Name:
+    """Return the title in the language of the process. Names are inserted afterwards: they may contain any text."""
+    names = {"candidate": comparison.candidate.label, "base": comparison.baseline.label}
+    return texts.inserted("{candidate+} against {base+}", names)
+
+
 def _contents(comparisons: Sequence[Comparison]) -> Contents:
     return contents(table_rows(comparisons), comparisons, between_arms(comparisons))
 
 
 def text(comparisons: Sequence[Comparison]) -> str:
-    all_of = _contents(comparisons)
-    parts = [*map(tr, (*all_of.none_left, *all_of.simulated)), *map(_text, all_of.tables), tr(all_of.cost)]
-    parts += [
-        "\n".join([*map(tr, (each.headline, *each.remarks)), "", _text(each.effects)]) for each in all_of.compared
+    """Format for a terminal: several candidates in one table, and the decision in the last lines."""
+    all_of, several = _contents(comparisons), len(comparisons) > 1
+    parts = [
+        *map(tr, (*all_of.none_left, *all_of.simulated)),
+        *([_text(tables.together(comparisons))] if several else []),
     ]
-    parts += [tr(all_of.family), *map(_text, all_of.best), "\n".join(map(tr, all_of.best_notes))]
+    parts += [*(_text(shown) for shown in all_of.tables if shown.key == "cost"), tr(all_of.cost)]
+    for index, each in enumerate(all_of.compared):
+        shown = [] if several and index < len(comparisons) else ["", _text(each.effects)]
+        parts.append("\n".join([*map(tr, (each.headline, *each.remarks)), *shown]))
+    best = tables.best(best_by_goal(comparisons), whole=False)
+    parts += [tr(all_of.family), *([] if best is None else [_text(best)]), "\n".join(map(tr, all_of.best_notes))]
     lines = [line for said, command in all_of.winners for line in (tr(said), _indented(command, 2)) if line]
     return "\n\n".join(filter(None, [*parts, "\n".join(lines)])) + "\n"
 

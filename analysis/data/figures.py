@@ -3,14 +3,11 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from msgspec import structs
-
 from inferload.figures.client_figures import CLIENT_FIGURES
 from inferload.figures.figure import Better, Figure, Head
 from inferload.figures.limits.gate import Gate
 from inferload.figures.limits.parsed_gate import parse_compared, parse_gate
 from inferload.figures.rate_figures import RATE_FIGURES, TEXTS
-from inferload.figures.server_figures import BY_KEY as SERVER_FIGURES
 from inferload.figures.turn_figures import TTFT, TURN_FIGURES
 from inferload.results.documents.figures_document import steady
 from inferload.results.documents.summary_document import Results
@@ -77,14 +74,17 @@ def _goal(key: str, title: str, unit: str, better: Better, text: str) -> Term:
     return Term(Figure(key=key, title=title, unit=unit, text=text, better=better))
 
 
-GPU_MEMORY = Term(structs.replace(SERVER_FIGURES["gpu_memory_mib"], better="lower"), "max")
+GPU_MEMORY = _goal(
+    *("gpu_memory_gb", "Memory of all GPUs", "GB", "lower"),
+    "memory in use on all GPUs of a side (1 GB: 1e9 bytes), as published, by a GPU exporter, or by nvidia-smi at the start",
+)
 COST = _goal(
     *("cost_per_million_output_tokens", "Cost of a million output tokens", "", "lower"),
-    "price of the hardware over the time in which the run generates a million output tokens",
+    "price of all GPUs over the time in which the run generates them",
 )
 WEIGHTS = _goal(
-    *("weights_gb", "Weights", "GB", "lower"),
-    "weights on all GPUs, computed from the shape of the model and the variant's arguments",
+    *("weights_gb", "Weights of all GPUs", "GB", "lower"),
+    "computed from the shape of the model and the variant's arguments",
 )
 KV_CACHE = _goal(
     *("kv_cache_size_tokens", "KV cache", "tokens", "higher"),
@@ -96,10 +96,10 @@ HIGHEST_LOAD = _goal(
     f"of turns, or, without a latency among these, has {GOOD_SHARE:.0%} of its turns within the SLO",
 )
 BALANCE = _goal(
-    *("largest_ratio_to_best", "Balance", "x the best", "lower"),
-    "largest ratio, over the goals above, of the value to the best value: 1.2 is 20 % more latency, or a rate of 1 / 1.2",
+    *("largest_ratio_to_best", "Balance", "x", "lower"),
+    "largest ratio of a figure above to its best value, or of that to a rate: 1.2 is 20 % more latency, or a rate of 1 / 1.2",
 )
-OF_GOALS = (COST, WEIGHTS, KV_CACHE, HIGHEST_LOAD, BALANCE)
+OF_GOALS = (GPU_MEMORY, COST, WEIGHTS, KV_CACHE, HIGHEST_LOAD, BALANCE)
 # Figures that depend on the SLO.
 SLO_FIGURES = tuple(figure.key for figure in RATE_FIGURES if figure.needs == "slo")
 DEFAULT_PRIMARY = Term(TTFT, "mean").name

@@ -53,7 +53,7 @@ class Terms:
         if match is None or match.group(1) not in _TEXTS:
             return _safe(text)
         before, after = text[: match.start(1)], text[match.end(1) :]
-        return _safe(before) + self.link(match.group(1)) + _safe(after)
+        return _safe(before) + self.link(texts.Name(match.group(1))) + _safe(after)
 
     def defined(self) -> Sequence[tuple[str, str, str, str]]:
         """Return the definitions (id, name, unit, text) of all terms linked so far."""

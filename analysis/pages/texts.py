@@ -1,17 +1,19 @@
 """Texts of pages and findings in the language of the process: English in the code, others looked up where a text is shown.
 
-`zh.toml` maps English texts to Chinese ones. A placeholder in both stands for what varies: `{word}` for a name without blanks, a
-number or a range, `{word#}` for a number with its unit, `{word*}` for any clause; these are kept. `{word!t}`, a clause, `{word!c}`,
-several of them, and `{word!k}`, a code, are looked up in their turn, and must be found. A text without an entry is looked up by its
-sentences, then by its clauses, which semicolons separate, and stays English otherwise.
+`zh.toml` maps English texts to Chinese ones. A placeholder in both stands for what varies: `{word}` for a name, a
+value or a range, `{count}` for a number or a range, `{word#}` for a number with its unit, `{word*}` for any clause: all kept.
+`{word!t}`, a clause, `{word!c}`, several of them, and `{word!k}`, a code, are looked up in their turn, and must be found;
+`{word~}`, what follows a label, is kept if it is not. `{word+}` is inserted by the code: such a text is not searched for. A text
+without an entry is looked up by its sentences. A sentence is translated if all its clauses, which semicolons separate, have an
+entry, and stays English as a whole otherwise: half of it could say something else.
 """
 
 import re
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import cache, lru_cache
 from importlib.resources import files
-from itertools import chain
+from itertools import chain, product
 from typing import Any, NamedTuple
 
 from msgspec.structs import replace
@@ -22,37 +24,27 @@ from inferload.scenario import language
 
 from .glossary import FIGURES
 
-PLACEHOLDER = re.compile(r"\{(\w+)(![tck]|\*|#)?\}")
+PLACEHOLDER = re.compile(r"\{(\w+)(![tck]|[*#~+])?\}")
+COUNT = "count"
 # Columns and facts whose values are names, code or messages of others.
-NAMES = (
-    *("class", "turn", "worker", "run", "gate", "configuration", "first message", "exception", "of turns", "variant"),
-    *(
-        "Target",
-        "Model",
-        "Engine",
-        "Scenario",
-        "Locustfile",
-        "Versions",
-        "Run",
-        "Command",
-        "server",
-        "scenario",
-        "source",
-    ),
-    *("best", "closest", "target", "model", "Source", "Published with", "Machine of the client", "claim", "why"),
+NAMES = re.compile(
+    "best|claim|class|closest|Command|configuration|Engine|exception|first message|gate|Locustfile|Machine of the client|[mM]odel|"
+    "of turns|Published with|[rR]un|[sS]cenario|server|[sS]ource|[tT]arget|turn|variant|Versions|why|worker"
 )
 _UNKNOWN = ("not known", "not measured")
 _LONGEST, _LONGEST_CLAUSE = 4_000, 500  # characters of texts that are looked up: messages of servers may be hostile
 _JOINED = {". ": "。", "; ": "；"}  # separators
 _PLOT_TEXTS = ("text", "name", "title")
-_STATISTICS = ("mean", "min", "max", "p50", "p90", "p95", "p99", "p99.9")
+_STATISTICS = ("mean", "median", "min", "max", "p50", "p90", "p95", "p99", "p99.9")
 _OF_ONE_CLAUSE = r"(?:(?!\. |; ).)+?"
 _PATTERNS = {
     "!t": _OF_ONE_CLAUSE,
     "!c": r".+?",
+    "~": r".+?",
     "!k": r"[a-z]+(?:-[a-z]+)*",
     "*": _OF_ONE_CLAUSE,
-    "#": r"[-+\d][\d.,]*(?: (?:%|ms|s|tok/s|turns/s|sessions/s))?",
+    COUNT: r"\d[\d.,]*(?: to \d[\d.,]*)?",
+    "#": r"[-+\d][\d.,]*(?: (?:%|ms|s|min|h|tok/s|turns/s|sessions/s))?",
     "": r"\S*?[^\s,;:](?: %)?(?: to \S*?[^\s,;:](?: %)?)?",
 }
 # A blank between Chinese characters, or beside a full-width mark.
@@ -88,23 +80,29 @@ def _exact() -> dict[str, str]:
     found = {}
     for figure in FIGURES:
         title, unit = entries().get(figure.title, figure.title), f", {figure.unit}" if figure.unit else ""
-        for statistic in ("", *(f"{before}{name}" for before in (" ", ", ") for name in _STATISTICS)):
-            for end in ("", unit):
-                found[f"{figure.title}{statistic}{end}"] = f"{title}{statistic}{end}"
+        statistics = [("", ""), *((name, entries().get(name, name)) for name in _STATISTICS)]
+        for (name, shown), before, end in product(statistics, (" ", ", "), ("", unit)):
+            found[f"{figure.title}{name and before + name}{end}"] = f"{title}{name and before + shown}{end}"
     return found | entries()
 
 
 @cache
 def _templates() -> list[Template]:
-    """Return the texts with placeholders: those that begin with any text last, those with most fixed characters first."""
-    found = [key for key in entries() if PLACEHOLDER.search(key)]
-    found.sort(key=lambda key: (bool(re.match(r"\{\w+\*", key)), -len(PLACEHOLDER.sub("", key))))
+    """Return the texts with placeholders: those that begin with a looked-up text, then with any text, last; longest first."""
+    found = [key for key in entries() if PLACEHOLDER.search(key) and "+}" not in key]
+    found.sort(
+        key=lambda key: (
+            *(bool(re.match(rf"\{{\w+{mark}", key)) for mark in (r"\*", "!")),
+            -len(PLACEHOLDER.sub("", key)),
+        )
+    )
     return [Template(_pattern(key), entries()[key], dict(PLACEHOLDER.findall(key))) for key in found]
 
 
 def _pattern(key: str) -> re.Pattern[str]:
-    fixed = iter(map(re.escape, PLACEHOLDER.sub("\0", key).split("\0")))
-    words = [f"(?P<{word}>{_PATTERNS[mark]})" for word, mark in PLACEHOLDER.findall(key)]
+    counted = re.sub(rf"(\{{{COUNT}\}} (?:\w+ )*?\w+)s\b", "\\1\1", key)  # plurals, which Chinese does not have
+    fixed = (re.escape(part).replace("\1", "s?") for part in PLACEHOLDER.sub("\0", counted).split("\0"))
+    words = [f"(?P<{word}>{_PATTERNS[COUNT if word == COUNT else mark]})" for word, mark in PLACEHOLDER.findall(key)]
     return re.compile(next(fixed) + "".join(chain.from_iterable(zip(words, fixed, strict=True))), re.DOTALL)
 
 
@@ -113,24 +111,23 @@ def tr(text: str) -> str:
     return text if isinstance(text, Name) or language.current() == "en" else _chinese(text)
 
 
+def inserted(template: str, names: Mapping[str, str]) -> Name:
+    """Return a text with an entry in the language of the process, with names in its placeholders."""
+    shown = template if language.current() == "en" else entries()[template]
+    return Name(PLACEHOLDER.sub(lambda word: names[word.group(1)], shown))
+
+
 @lru_cache(maxsize=4096)
 def _chinese(text: str) -> str:
-    found = _entry(text)
-    if found is not None:
-        return found
-    for separator in _JOINED:
-        if separator in text and len(text) <= _LONGEST:
-            return _joined(text.split(separator), separator)
-    return text
-
-
-def _joined(pieces: Sequence[str], separator: str) -> str:
-    """Translate the pieces of a text. The separator after a piece that stays English stays too."""
-    parts = []
-    for piece in pieces[:-1]:
-        shown = _chinese(piece)
-        parts.append(shown + (separator if shown == piece else _JOINED[separator]))
-    return "".join([*parts, _chinese(pieces[-1])])
+    if len(text) > _LONGEST:
+        return text
+    if (whole := _whole(text)) is not None:
+        return whole
+    sentences = text.split(". ")
+    shown = [_whole(sentence) for sentence in sentences]
+    ends = [". " if found is None else "。" for found in shown[:-1]]
+    parts = [sentence if found is None else found for sentence, found in zip(sentences, shown, strict=True)]
+    return "".join(chain.from_iterable(zip(parts, [*ends, ""], strict=True)))
 
 
 @lru_cache(maxsize=4096)
@@ -155,30 +152,30 @@ def _filled(template: Template, found: Mapping[str, str]) -> str | None:
     values = {}
     for word, text in found.items():
         mark = template.marks[word]
-        shown = _inner(text) if mark.startswith("!") else text if mark else text.replace(" to ", " 至 ")
+        kept = text if mark else text.replace(" to ", " 至 ")
+        shown = _whole(text) if mark.startswith("!") else _whole(text) or text if mark == "~" else kept
         if shown is None:
             return None
         values[word] = shown
     return _BLANK.sub("", PLACEHOLDER.sub(lambda word: values[word.group(1)], template.chinese))
 
 
-def _inner(text: str) -> str | None:
-    """Return the Chinese text of a part of a text; None if a piece of it has none."""
+def _whole(text: str) -> str | None:
+    """Return the Chinese text of sentences or clauses; None if one of them has none."""
     if (found := _entry(text)) is not None:
         return found
     if _NEUTRAL.fullmatch(text):
         return text
     for separator, joined in _JOINED.items():
         if separator in text:
-            pieces = [_inner(piece) for piece in text.split(separator)]
+            pieces = [_whole(piece) for piece in text.split(separator)]
             return None if None in pieces else joined.join(filter(None, pieces))
     return None
 
 
 def value(name: str | Head, text: str) -> str:
     """Return a value of a row or column in the language of the process; names of others are kept."""
-    named = (title := head_of(name).text) in NAMES or title.startswith("change against ")
-    return text if named and text not in _UNKNOWN else tr(text)
+    return text if NAMES.fullmatch(head_of(name).text) and text not in _UNKNOWN else tr(text)
 
 
 def head(label: str | Head) -> str:

@@ -20,6 +20,7 @@ from ..comparison.page import Part, html, summary_line
 from ..comparison.read_sides import path_label, read_run
 from ..comparison.sides import NAMES, WARMING, Run, Side, TableRow
 from ..data.figures import ALL, DEFAULT_PRIMARY, figure
+from ..pages.texts import Name, tr
 
 PAGE = "index.html"
 _LOAD = ("arrivals.", "phases.")  # settings of load and duration
@@ -43,9 +44,9 @@ def make_sweep(folder: Path) -> tuple[str, Path]:
         rows = table_rows(comparisons) if comparisons else [(sides[0], None)]
         parts.append(Part(name, tuple(rows), comparisons, _links(sides, folder)))
     parts = _with_arms(parts)
-    verdicts = [f"{part.name}: {summary_line(part.comparisons)}" for part in parts if part.comparisons]
-    verdicts = verdicts or [f"{path_label(folder)}: only the baseline has runs"]
-    verdict = "; ".join(filter(None, [*verdicts, sweep_folder.left_out(folder)]))
+    verdicts = [f"{part.name}{tr(': ')}{summary_line(part.comparisons)}" for part in parts if part.comparisons]
+    verdicts = verdicts or [tr(f"{path_label(folder)}: only the baseline has runs")]
+    verdict = Name(tr("; ").join(filter(None, [*verdicts, tr(sweep_folder.left_out(folder))])))
     return verdict, _written(folder / PAGE, html(f"Sweep {folder.resolve().name}", verdict, parts))
 
 

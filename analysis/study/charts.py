@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from inferload.campaign.sweep.study import Study, StudyTable
 
 from ..charts.chart import BLUE, GREEN, HEAT, ORANGE, RED, TEAL, VIOLET, Picture, PlotlyDict, layout, numbers, title
+from ..pages.texts import tr
 from .findings import Grid, MeasuredRow, anchor, bases, grid_of, published_change, row_effect, term_of
 
 _COLOURS = (BLUE, ORANGE, GREEN, VIOLET, TEAL, RED)
@@ -40,7 +41,7 @@ def _changes(table: StudyTable, rows: Sequence[MeasuredRow], study: Study) -> Pi
     base_of = bases(table, study, rows)
     points = [
         (
-            f"{each.row.label}: {term_of(name).title}",
+            f"{each.row.label}{tr(': ')}{tr(term_of(name).title)}",
             published_change(table, base.row, each.row, name),
             row_effect(base, each, name),
         )
@@ -64,7 +65,7 @@ def _changes(table: StudyTable, rows: Sequence[MeasuredRow], study: Study) -> Pi
         data.append(_markers("published", said, {"size": 9, "color": ORANGE, "symbol": "diamond"}))
     plan = layout(
         110 + _ROW_PX * len(points),
-        {"title": title(f"change against {table.base or 'the baseline'}, %"), "zeroline": True},
+        {"title": title(f"change against {table.base_label or 'the baseline'}, %"), "zeroline": True},
         {"automargin": True, "categoryorder": "array", "categoryarray": [label for label, _, _ in points]},
     )
     note = "Circles: mean over the pairs with the 95 % interval. Diamonds: published, one run each."

@@ -139,7 +139,7 @@ def _changes(table: StudyTable, rows: Sequence[claims.MeasuredRow], plan: Study)
             )
     columns = ("", "figure", "published", "here", "single pairs", "direction")
     note = (
-        f"Change against {table.base or 'the baseline at the same load'}. Here: mean over the pairs "
+        f"Change against {table.base_label or 'the baseline at the same load'}. Here: mean over the pairs "
         "with its 95 % interval, for each figure alone, without a "
         "correction for their number. Single pairs: the lowest and the highest change of one pair, as one run of each shows it."
     )

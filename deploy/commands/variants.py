@@ -3,12 +3,12 @@
 import argparse
 import json
 import shlex
-import textwrap
 from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
 from inferload.base.errors import UsageError
+from inferload.base.status_lines import wrapped
 
 from ..servers import sizing
 from ..servers.engines import LINES, CommandLine, ServerSpec, is_generated, line_of
@@ -99,15 +99,7 @@ def _listed(rows: Sequence[Variant]) -> list[str]:
 
 def prose(label: str, text: str) -> list[str]:
     """Wrap a text with a label to the width of a terminal."""
-    lines = textwrap.wrap(
-        text,
-        WIDTH,
-        initial_indent=label,
-        subsequent_indent=" " * min(len(label), _INDENT),
-        break_long_words=False,
-        break_on_hyphens=False,
-    )
-    return lines or [label.rstrip()]
+    return wrapped(text, WIDTH, label, " " * min(len(label), _INDENT)) or [label.rstrip()]
 
 
 def show(arguments: argparse.Namespace) -> int:

@@ -13,8 +13,13 @@ from inferload.base.errors import UsageError
 
 from . import machine_checks
 
-# Bytes per parameter by quantisation in the model name; 4-bit weights need more than 0.5, since embeddings have 16 bits.
-_BYTES = (("awq", 0.7), ("gptq", 0.7), ("int4", 0.7), ("4bit", 0.7), ("fp8", 1.05), ("w8a8", 1.05))
+# Marks of a quantisation in a model's name: bytes per parameter, and vLLM's method for such weights. 4-bit weights need more than
+# 0.5, since embeddings have 16 bits.
+_QUANTISED = (
+    *((mark, 0.7, "awq") for mark in ("awq", "w4a16", "fp4")),
+    *((mark, 0.7, "gptq") for mark in ("gptq", "int4", "4bit", "4-bit")),
+    *((mark, 1.05, "fp8") for mark in ("fp8", "w8a8", "int8", "8bit", "8-bit")),
+)
 _PLAIN_BYTES = 2.0
 
 
@@ -23,8 +28,13 @@ def size_gib(model: str) -> float | None:
     sizes = re.findall(r"(?<![A-Za-z0-9.])(\d+(?:\.\d+)?)[bB](?![A-Za-z0-9])", model)
     if not sizes:
         return None
-    bytes_per_parameter = next((size for mark, size in _BYTES if mark in model.lower()), _PLAIN_BYTES)
+    bytes_per_parameter = next((size for mark, size, _ in _QUANTISED if mark in model.lower()), _PLAIN_BYTES)
     return float(sizes[0]) * 1e9 * bytes_per_parameter / 2**30
+
+
+def method_of(model: str) -> str | None:
+    """Return the method of quantisation that a model's name stands for, whose configuration has it; None for plain weights."""
+    return next((method for mark, _, method in _QUANTISED if mark in model.lower()), None)
 
 
 def hub_folder(environment: Mapping[str, str]) -> Path:

@@ -128,6 +128,8 @@ def simulator_line(spec: ServerSpec) -> CommandLine:
     base = (sys.executable, "-Pm", "inferload.deploy.simulator", *_address(spec), "--model", spec.model)
     if spec.variant is not None:
         base = (*base, "--hardware", spec.variant.simulated_as, *spec.variant.argv)
+        if (method := weights.method_of(spec.model)) and "quantization" not in spec.variant.args:
+            base = (*base, "--quantization", method)  # which vLLM reads from the model's configuration
     return CommandLine((*base, *spec.extra), {}, {})
 
 

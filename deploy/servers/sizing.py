@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from inferload.base.errors import UsageError
 from inferload.base.numbers import plural
 
+from ..launcher import weights
 from ..simulator import flags, server_config
 from ..simulator.core import hardware
 from ..simulator.core.hardware import GIB, Preset
@@ -16,8 +17,6 @@ from ..variants.variant import Variant
 
 TYPICAL_TOKENS = 640  # of a sequence: 512 of a prompt, 128 of an answer
 EXAMPLE_TOKENS = 4096
-# Quantisation that vLLM reads from the files of a model, by the mark in its name.
-_MARKS = ("awq", "gptq", "fp8")
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +56,7 @@ def sizing_of(variant: Variant) -> Sizing:
     arguments = flags.read(("--hardware", variant.simulated_as, *variant.argv))
     server_config.check_values(arguments)
     if arguments.quantization is None:
-        arguments.quantization = next((mark for mark in _MARKS if mark in variant.model.lower()), None)
+        arguments.quantization = weights.method_of(variant.model)
     preset, build = _placed(variant), server_config.build_of(arguments)
     shape = hardware.shape_of(variant.model)
     own_length = shape.max_model_len if shape is not None and arguments.max_model_len is None else 0

@@ -87,14 +87,13 @@ REFUSED_VALUES: Mapping[tuple[str, str], str] = {
 
 # Flags that change the address expected by the launcher, or that expose a key in the process list.
 ELSEWHERE = {
-    "--host": "set it as an option before --",
-    "--port": "set it as an option before --",
+    **dict.fromkeys(("--host", "--port"), "an option of inferload deploy up, before any --"),
     "--uds": "the launcher needs a port",
     "--api-key": "set VLLM_API_KEY in the environment; a command line is visible in the process list",
-    "--ssl-keyfile": "the launcher uses plain HTTP; start a server with TLS manually",
-    "--ssl-certfile": "the launcher uses plain HTTP; start a server with TLS manually",
-    "--tls-key": "the launcher uses plain HTTP; start a server with TLS manually",
-    "--tls-cert": "the launcher uses plain HTTP; start a server with TLS manually",
+    **dict.fromkeys(
+        ("--ssl-keyfile", "--ssl-certfile", "--tls-key", "--tls-cert"),
+        "the launcher uses plain HTTP; start a server with TLS manually",
+    ),
 }
 
 

@@ -1,11 +1,18 @@
-"""Status lines at the foot of a terminal."""
+"""Lines on a terminal: status lines at its foot, and wrapped text."""
 
 import logging
 import os
+import re
+import textwrap
 from collections.abc import Sequence
 from typing import TextIO
 
 _UP_AND_CLEAR = "\x1b[1A\x1b[2K"
+
+_FILLER = "\0"  # second cell of a wide character, such as a Chinese one
+_WIDE = r"[\u2e80-\ua4cf\uac00-\ud7a3\uf900-\ufaff\ufe30-\ufe6f\uff01-\uff60\uffe0-\uffe6]"
+_CLOSING = "，。；：、\uff01\uff1f）》】」"  # never at the start of a line
+_PIECE = re.compile(rf"((?![{_CLOSING}（《【「]){_WIDE}{_FILLER}(?:[{_CLOSING}”\u2019]{_FILLER}?)*)")
 
 
 def columns(stream: TextIO) -> int | None:
@@ -69,3 +76,20 @@ class StatusLines:
     def _make_way(self, _record: logging.LogRecord) -> bool:
         self.clear()
         return True
+
+
+class _Wrapper(textwrap.TextWrapper):
+    def _split(self, text: str) -> list[str]:
+        return [piece for word in super()._split(text) for piece in _PIECE.split(word) if piece]
+
+
+def wrapped(text: str, cells: int, first: str = "", rest: str = "") -> list[str]:
+    """Wrap a text to lines of at most `cells` terminal cells, but for longer words. `first`, `rest`: indents of the lines.
+
+    A wide character takes two cells, and a line may end after it, but not begin with a closing mark.
+    """
+    wrapper = _Wrapper(
+        cells, initial_indent=first, subsequent_indent=rest, break_long_words=False, break_on_hyphens=False
+    )
+    filled = re.sub(f"({_WIDE})", rf"\1{_FILLER}", text.replace(_FILLER, ""))
+    return [line.replace(_FILLER, "") for line in wrapper.wrap(filled)]

@@ -32,7 +32,7 @@ def of_sweep(sweep: Sweep) -> tuple[Words, ...]:
     loads = tuple(
         Words(
             en=f"{listed(group)} are equal loads: what differs between their runs is their order, or chance",
-            zh=f"{'、'.join(group)} 是相同的负载:各次运行之间的差异来自先后顺序,或只是偶然",
+            zh=f"{'、'.join(group)} 是相同的负载：各次运行之间的差异来自先后顺序，或只是偶然",
         )
         for group in _groups(kept)
     )

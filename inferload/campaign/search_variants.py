@@ -11,9 +11,9 @@ import msgspec
 from inferload.base import rundir
 from inferload.base.errors import UsageError
 from inferload.base.escaping import own_command
-from inferload.campaign import equal_sides
+from inferload.campaign import equal_sides, named_code
 from inferload.campaign.journal import alone, made_folder, unused_folder
-from inferload.campaign.search_plan import from_arguments
+from inferload.campaign.search_plan import from_arguments, resumed
 from inferload.campaign.signals import interrupted, signals_interrupt
 from inferload.deploy.launcher import launch, probe
 from inferload.deploy.servers import engines, local
@@ -68,8 +68,9 @@ def run(arguments: argparse.Namespace, search: Callable[[argparse.Namespace, str
         return max(search(_with(arguments, plan, name), "") for name in plan.variants)
     if not arguments.resume:
         folder = _begun(arguments, plan, folder)
-    code = ["--scenario", arguments.scenario] if arguments.scenario else []  # confirms what the scenario executes
-    again = own_command("search", "--resume", folder, *code)
+    first, scenario = resumed(_changed(arguments, resume=folder / label(plan.variants[0]), into=None))
+    confirmed = named_code.needed_again(scenario, first.scenario, (), first.extra)
+    again = own_command("search", "--resume", folder, *confirmed)
     failed, codes = {}, [0]
     try:
         with alone(folder), signals_interrupt():

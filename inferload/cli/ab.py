@@ -109,10 +109,8 @@ def _again(plan: AbPlan, arguments: argparse.Namespace) -> list[str]:
 
 def _plan_and_folder(arguments: argparse.Namespace) -> tuple[AbPlan, Path]:
     if arguments.resume is not None:
-        own_plan = (
-            f"--resume {arguments.resume}: the folder has its own plan; remove sides, --scenario, --pairs and --into"
-        )
-        if arguments.sides or arguments.pairs is not None or arguments.into is not None:
+        own_plan = f"--resume {arguments.resume}: the folder has its own plan; remove sides, --scenario, --pairs, --require, --into"
+        if arguments.sides or arguments.pairs is not None or arguments.into is not None or arguments.require:
             raise UsageError(own_plan)
         plan = ab.read(arguments.resume)
         if arguments.scenario not in (None, plan.scenario):
@@ -133,7 +131,6 @@ def _plan_and_folder(arguments: argparse.Namespace) -> tuple[AbPlan, Path]:
     arguments.set = quick_options.settings(arguments)
     options = {option.name: getattr(arguments, option.name) for option in PASSED_ON if option.name != "header"}
     given = {name: value for name, value in options.items() if value not in ("", [], False, None)}
-    primary = {"primary": arguments.primary} if arguments.primary else {}
     plan = typed_yaml.validated(
         {
             "schema": 1,
@@ -141,8 +138,9 @@ def _plan_and_folder(arguments: argparse.Namespace) -> tuple[AbPlan, Path]:
             "scenario": arguments.scenario,
             "pairs": pairs,
             "seed": arguments.seed,
+            "primary": arguments.primary or "",
+            "require": arguments.require,
             "options": given,
-            **primary,
         },
         "ab",
         AbPlan,
@@ -210,9 +208,9 @@ def _argv(plan: AbPlan, each: AbRun, folder: Path, headers: list[str]) -> list[s
 def _compare(plan: AbPlan, folder: Path, arguments: argparse.Namespace) -> int:
     """Run `inferload compare`, since commands of this package import no analysis; return its exit code."""
     sides = [f"{name}={folder / name}" for name in plan.sides]
-    argv = [sys.executable, "-m", "inferload", "compare", *sides, "--primary", plan.primary]
-    argv += ["--write", str(folder / "comparison")]
+    argv = [sys.executable, "-m", "inferload", "compare", *sides, "--write", str(folder / "comparison")]
+    argv += ["--primary", plan.primary] if plan.primary else []
     argv += ["--fail-on-regression"] if arguments.fail_on_regression else []
     argv += ["--strict"] if arguments.strict else []
-    argv += [word for gate in arguments.require for word in ("--require", gate)]
+    argv += [word for gate in plan.require for word in ("--require", gate)]
     return subprocess.run(argv, check=False).returncode

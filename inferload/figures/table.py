@@ -3,7 +3,6 @@
 A builder makes each table once; the forms decide how it looks. An unknown value is a dash in text, and in words on pages.
 """
 
-import textwrap
 from collections.abc import Sequence
 
 from msgspec import Struct
@@ -13,6 +12,7 @@ from rich.cells import cell_len
 from inferload.base.escaping import escaped
 from inferload.base.escaping import markdown as plain
 from inferload.base.numbers import NOT_KNOWN, NOT_MEASURED, number
+from inferload.base.status_lines import wrapped
 from inferload.figures.figure import Head
 
 _DIGITS = 4  # significant, of a cell
@@ -93,7 +93,7 @@ def text(table: Table) -> str:
         for column, cells in enumerate(zip(*rows, strict=True))
     ]
     lines = [(_GAP + _GAP.join(cells)).rstrip() for cells in zip(*columns, strict=True)]
-    note = textwrap.wrap(escaped(table.note), _NOTE_WIDTH, initial_indent="  ", subsequent_indent="  ")
+    note = wrapped(escaped(table.note), _NOTE_WIDTH, "  ", "  ")
     return "\n".join([*([escaped(table.title)] if table.title else []), *lines, *note])
 
 

@@ -1,10 +1,10 @@
 """Texts that a headless run prints at its end: the short summary, or with `--details` all tables."""
 
-import textwrap
 from collections.abc import Sequence
 
 from inferload.base.escaping import escaped, escaped_lines, mapped
 from inferload.base.numbers import percent, short
+from inferload.base.status_lines import wrapped
 from inferload.figures import table
 from inferload.figures.client_figures import CPU_SHARE, DELAY, LOOP_LAG
 from inferload.figures.limits.slo import LIMITS, limit_text
@@ -93,7 +93,7 @@ def diagnosis_line(cause: str, columns: int | None) -> str:
     line = f"diagnosis: {cause}"
     if columns is None:
         return line
-    return textwrap.fill(line, columns, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False)
+    return "\n".join(wrapped(line, columns, rest="  "))
 
 
 def _head(summary: documents.Summary, load: str) -> list[str]:

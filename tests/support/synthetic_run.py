@@ -171,11 +171,14 @@ MANIFEST: dict[str, Any] = {
     "counts": {"turns": TURNS},
     "load": {
         "users_or_rate": "4 to 8 users",
-        "detail": "changed by hand once; 100 prompt, 21 output tokens",
+        "detail": "changed by hand once; 100 prompt, 21 output tokens planned",
         "rows": [
             [
                 "arrivals",
-                ["closed loop: 4 users, all started at once", "each starts a new session when its last one is over"],
+                [
+                    "closed loop: 4 users, all started at once",
+                    "a user starts its next session when one ends: a slow server reduces the load",
+                ],
             ],
             ["by hand", ["at 3.0 s users changed by hand: 4 -> 8"]],
         ],

@@ -16,6 +16,7 @@ from inferload.deploy.variants.variant import Variant
 from inferload.deploy.vllm.arguments import to_argv
 
 from inferload.base.errors import UsageError
+from inferload.base.numbers import listed
 from inferload.scenario.files.yaml_text import as_yaml
 
 from .serve import PastedServer
@@ -33,7 +34,10 @@ _WORDS: Mapping[str, str] = {
     "quantization": "",
     "dtype": "",
 }
+_NAMELESS = ("served-model-name", "trust-remote-code")  # that nobody compares
+_LONGEST = 60  # of a name, in characters
 _CARDS_GIB = (16, 24, 48, 80, 141)
+_FAR = math.log(4)  # of a preset's size, beyond the nearest one's
 _PARALLEL = ("tensor-parallel-size", "pipeline-parallel-size")
 _LINE = re.compile(r"(no equivalent: |)(.*?)((?:: .*)?)", re.S)
 _FLAG = re.compile(r"--([A-Za-z][\w-]*)")
@@ -62,8 +66,15 @@ def checked(server: PastedServer) -> PastedServer:
 
 def family(servers: Sequence[PastedServer]) -> Family:
     """Return the family of servers, of which equal ones have one variant."""
-    distinct = list({_key(server): server for server in servers}.values())
+    equal: dict[str, list[PastedServer]] = {}
+    for server in servers:
+        equal.setdefault(_key(server), []).append(server)
+    distinct = [group[0] for group in equal.values()]
     lines = [line for server in distinct for line in server.lines]
+    for group in equal.values():
+        if len(ports := list(dict.fromkeys(str(server.port) for server in group))) > 1:
+            one = "are equal, and one variant; inferload ab compares servers that run"
+            lines.append(f"{group[0].model}: the servers on the ports {listed(ports)} {one}")
     variants: dict[str, dict[str, Any]] = {}
     by_name: dict[str, PastedServer] = {}
     refused: dict[str, list[str]] = {}
@@ -72,7 +83,8 @@ def family(servers: Sequence[PastedServer]) -> Family:
         root = group[0]
         stem = _clean(root.model.rstrip("/").rpartition("/")[2].lower()) or "pasted"
         preset = _stand_in(group)
-        lines.append(f"{stem}: no GPU in the text; simulated as {PRESETS[preset].stands_for()} ({preset})")
+        unknown = "" if _weights_gib(root) else ", no size in the model's name"
+        lines.append(f"{stem}: no GPU in the text{unknown}; simulated as {PRESETS[preset].stands_for()} ({preset})")
         of_model = {"model": root.model, "simulated_as": preset}
         document = document if variants else document | of_model | {"hardware": _hardware(root)}
         placed: dict[str, PastedServer] = {}
@@ -162,7 +174,9 @@ def _variant(server: PastedServer, placed: Mapping[str, PastedServer], own: Mapp
 
 def _name(changes: Mapping[str, Any]) -> str:
     words = []
-    for name in sorted(changes, key=lambda name: list(_WORDS).index(name) if name in _WORDS else len(_WORDS)):
+    ranks = {name: rank for rank, name in enumerate(_WORDS)}
+    shown = [name for name in changes if name not in _NAMELESS] or changes
+    for name in sorted(shown, key=lambda name: ranks.get(name, len(ranks))):
         value, word = changes[name], _WORDS.get(name, name.removeprefix("enable-"))
         if name == "max-num-batched-tokens" and changes.get("enable-chunked-prefill"):
             word = ""
@@ -180,26 +194,33 @@ def _name(changes: Mapping[str, Any]) -> str:
 
 
 def _clean(name: str) -> str:
-    return re.sub(r"[^A-Za-z0-9._-]+", "-", name).strip("-._")[:60].rstrip("-._")
+    name = re.sub(r"[^A-Za-z0-9._-]+", "-", name).strip("-._")
+    return (name if len(name) <= _LONGEST else name[:_LONGEST].rpartition("-")[0] or name[:_LONGEST]).rstrip("-._")
 
 
 def _hardware(server: PastedServer) -> dict[str, Any]:
     """Return the number of GPUs, and the smallest usual card on which four fifths hold the weights; the largest if none does."""
     sizes = [server.args.get(name, 1) for name in (*_PARALLEL, "data-parallel-size")]
     gpus = [size if isinstance(size, int) and size > 0 else 1 for size in sizes]
-    weights_gib = (size_gib(f"{server.model} {server.args.get('quantization', '')}") or 0) / math.prod(gpus[:2])
+    weights_gib = (_weights_gib(server) or math.inf) / math.prod(gpus[:2])
     card = next((size for size in _CARDS_GIB if weights_gib <= 0.8 * size), _CARDS_GIB[-1])
     return {"gpu": f"any with {card} GB", "gpus": math.prod(gpus), "memory_gib": card}
 
 
+def _weights_gib(server: PastedServer) -> float | None:
+    return size_gib(f"{server.model} {server.args.get('quantization', '')}")
+
+
 def _stand_in(group: Sequence[PastedServer]) -> str:
-    """Return the preset nearest in size that takes all servers of a model, else the nearest."""
+    """Return the preset nearest in size that takes all servers of a model, unless it is far from it; else the nearest."""
     model = re.sub(r"(?i)awq|gptq|fp8", "", group[0].model)
     shape = shape_of(model)
     parameters = shape.parameters if shape else (size_gib(model) or 15) * 2**29
     sizes = {name: preset.model.parameters for name, preset in PRESETS.items() if preset.model.parameters > 1e9}
-    names = sorted(sizes, key=lambda name: abs(math.log(sizes[name] / parameters)))
-    return next((name for name in names if not any(_refused(name, server) for server in group)), names[0])
+    far = {name: abs(math.log(sizes[name] / parameters)) for name in sizes}
+    names = sorted(sizes, key=far.__getitem__)
+    near = [name for name in names if far[name] <= far[names[0]] + _FAR]
+    return next((name for name in near if not any(_refused(name, server) for server in group)), names[0])
 
 
 def _refused(preset: str, server: PastedServer) -> list[str]:

@@ -3,7 +3,6 @@
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 
 from inferload.base.errors import UsageError
 from inferload.base.redaction import without_userinfo
@@ -21,9 +20,9 @@ _KINDS = {
     "vllm.benchmarks.serve": BENCH,
     "vllm.benchmarks.throughput": THROUGHPUT,
 }
-_MODULE = re.compile(r"(?:.*/|vllm\.(?:entrypoints\.openai|benchmarks?)\.)?(\w+)(?:\.py)?")
+_MODULE = re.compile(r"(?:.*/|vllm\.(?:entrypoints(?:\.openai)?|benchmarks?)\.)?(\w+)(?:\.py)?")
 _PROGRAM = re.compile(r"(?:.*/)?vllm|vllm\.entrypoints\.cli\.main")
-_IMAGE = re.compile(r"(?:[\w.:-]+/)*vllm-openai(?:[:@]\S+)?")
+_IMAGE = re.compile(r"(?:[\w.:-]+/)*vllm-openai[\w-]*(?:[:@]\S+)?")
 _CONTAINER = re.compile(r"(?:.*/)?(?:docker|podman|nerdctl)")
 _OPTION = re.compile(r"-[^\d]")  # and no negative number
 # Where commands name a version of vLLM: packages and tags of its image; tags of its repository.
@@ -47,34 +46,20 @@ class VllmCommand:
 def recognised(command: Command) -> VllmCommand | None:
     """Return the command of vLLM that a command runs; None for other commands."""
     words = command.words
-    if words and _CONTAINER.fullmatch(words[0]):
-        return _of_container(command)
+    environment = command.environment
     for index, word in enumerate(words):
         rest = words[index + 1 :]
         if _PROGRAM.fullmatch(word):
             for kind in (SERVE, BENCH, THROUGHPUT):
                 if " ".join(rest[: len(kind.split())]) == kind:
-                    return VllmCommand(kind, rest[len(kind.split()) :], command.environment)
+                    return VllmCommand(kind, rest[len(kind.split()) :], environment)
         if (match := _MODULE.fullmatch(word)) and (found := _KINDS.get(word) or _KINDS.get(match[1])):
-            return VllmCommand(found, rest, command.environment, word != "vllm.benchmarks.serve")
-    return None
-
-
-def _of_container(command: Command) -> VllmCommand | None:
-    """Read the arguments after vLLM's image, whose entry point is `vllm serve`, and the variables before it."""
-    words = command.words
-    at = next((index for index, word in enumerate(words) if _IMAGE.fullmatch(word)), None)
-    if at is None:
+            return VllmCommand(found, rest, environment, word != "vllm.benchmarks.serve")
+    images = [index for index, word in enumerate(words) if _IMAGE.fullmatch(word)]
+    if not images or not _CONTAINER.fullmatch(words[0]):
         return None
-    pairs = [
-        value if equals else following
-        for word, following in pairwise(words[: at + 1])
-        for option, equals, value in (word.partition("="),)
-        if option in ("-e", "--env")
-    ]
-    environment = {name: value for name, equals, value in (pair.partition("=") for pair in pairs) if equals}
-    arguments = words[at + 1 :]
-    return VllmCommand(SERVE, arguments[arguments[:1] == (SERVE,) :], {**command.environment, **environment})
+    arguments = words[images[0] + 1 :]  # of the image's entry point, `vllm serve`
+    return VllmCommand(SERVE, arguments[arguments[:1] == (SERVE,) :], environment)
 
 
 def version_of(text: str) -> Version:

@@ -1,12 +1,15 @@
 """Command lines of servers: the arguments of vLLM 0.32 that start the same server. No I/O."""
 
+import argparse
 import json
 import re
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
 from inferload.deploy.simulator.core import hardware
+from inferload.deploy.simulator.options import human_int
 from inferload.deploy.vllm.arguments import (
     ELSEWHERE,
     OF_V0,
@@ -33,6 +36,11 @@ _SHORT = {
     "-ep": "enable-expert-parallel",
     "-dcp": "decode-context-parallel-size",
 }
+_SWITCH = re.compile(r"--(?:no|enable|disable|trust|enforce)-")
+_MODEL = re.compile(r"[\w.~-]*/[\w./-]+")
+_LENGTHS = ("max-model-len", "max-num-batched-tokens")  # 32k is 32,000
+_CARDS = re.compile(r"\w+_VISIBLE_DEVICES")
+_UNKNOWN = re.compile(r"\$[({\w]|<[\w ./-]+>$")  # a variable or a placeholder
 _TODAY = f"{NEWEST[0]}.{NEWEST[1]}"
 
 
@@ -40,7 +48,7 @@ _TODAY = f"{NEWEST[0]}.{NEWEST[1]}"
 class PastedServer:
     """Server of a line, with the arguments and variables of the current version. `lines`: "NAME: remark" on what changed.
 
-    `defaults`: whose defaults it has. `offline`: options of `inferload throughput`, None for a server.
+    `defaults`: whose defaults it has. `offline`: options of `inferload throughput`, None for a server. `port`: of the line.
     """
 
     model: str
@@ -49,6 +57,7 @@ class PastedServer:
     lines: tuple[str, ...] = ()
     defaults: str = ""
     offline: tuple[str, ...] | None = None
+    port: Any = 8000
 
 
 def translated(words: Sequence[str], environment: Mapping[str, str], version: Version | None = None) -> PastedServer:
@@ -57,7 +66,18 @@ def translated(words: Sequence[str], environment: Mapping[str, str], version: Ve
     UsageError if no model is named.
     """
     (_, positional), *given = options_of(words)
-    options = {_SHORT.get(flag) or flag.lstrip("-"): _value(values) for flag, values in given}
+    if not positional and "--model" not in dict(given):  # --max-model-len=8192 MODEL, or --enable-prefix-caching MODEL
+        after = [values for flag, values in given if len(values) > (0 if _SWITCH.match(flag) else 1)]
+        positional = [values.pop() for values in after if _MODEL.fullmatch(values[-1])][:1]
+    options: dict[str, Any] = {}
+    for flag, values in given:
+        *parents, name = (_SHORT.get(flag) or flag.lstrip("-")).split(".")  # --speculative-config.method
+        inner = options
+        for parent in parents:
+            if not isinstance(inner.get(parent), dict):
+                inner[parent] = {}
+            inner = inner[parent]
+        inner[name] = _value(values)
     model = str(options.pop("model", None) or (positional[0] if positional else ""))
     if not re.match(r"[./~-]*\w", model):
         raise UsageError(f"vllm serve: no model{f' ({model})' if model else ''}; name it after serve, or by --model")
@@ -71,24 +91,22 @@ def translated(words: Sequence[str], environment: Mapping[str, str], version: Ve
     v0 = engine == "0" or any(f"--{name}" in OF_V0 for name in options)
     at = version or (0, V0_END[1] - 1) if v0 else version
     if at is None:
-        return PastedServer(
-            model, args, variables, tuple(lines), f"{_TODAY}; name the text's version by --vllm-version"
-        )
+        today = f"{_TODAY}; name the text's version by --vllm-version"
+        return PastedServer(model, args, variables, tuple(lines), today, port=options.get("port", 8000))
     shape = hardware.shape_of(model)
     length = args.get("max-model-len", shape.max_model_len if shape else None)
     v0 = v0 and at < V0_END
     old = old_defaults(args, at, v0, length if isinstance(length, int) else None)
-    if (
-        old.get("max-num-batched-tokens") == length and "max-model-len" not in args
-    ):  # the budget follows from the model's length
-        old["max-model-len"] = length
+    if length and old.get("max-num-batched-tokens") == length and "max-model-len" not in args:
+        old["max-model-len"] = length  # from which the budget follows
     named = ".".join(map(str, version)) if version else "0.8 to 0.10"
     of = f"vLLM {named}{' (V0 engine)' * v0}"
     lines += [f"{name}: written out as in {of}" for name, value in old.items() if value is not None]
     unknown = f"not written, as its default in {of} depends on --max-model-len"
     lines += [f"{name}: {unknown}" for name, value in old.items() if value is None]
     args |= {name: value for name, value in old.items() if value is not None}
-    return PastedServer(model, args, variables, tuple(lines), f"{of[5:]} where they are known to differ from {_TODAY}")
+    defaults = f"{of[5:]} where they are known to differ from {_TODAY}"
+    return PastedServer(model, args, variables, tuple(lines), defaults, port=options.get("port", 8000))
 
 
 def _value(words: Sequence[str]) -> Any:
@@ -111,10 +129,15 @@ def _value(words: Sequence[str]) -> Any:
 def _current(options: Mapping[str, Any], lines: list[str]) -> dict[str, Any]:
     """Return the options that vLLM still has, under their current names; add a line for each other one."""
     args: dict[str, Any] = {}
-    for name, value in options.items():
-        flag = f"--{name}"
+    for name, given in options.items():
+        flag, value = f"--{name}", given
+        if isinstance(value, str) and name in _LENGTHS:
+            with suppress(argparse.ArgumentTypeError):
+                value = human_int(value)
         if flag in ELSEWHERE:
             lines.append(f"{flag}: not in a variant; {ELSEWHERE[flag]}")
+        elif isinstance(value, str) and _UNKNOWN.match(value):
+            lines.append(f"{flag} {value}: has no value in the text; left out")
         elif flag in REFUSED:
             lines.append(f"{flag}: {REFUSED[flag].reason}")
             args |= REFUSED[flag].args
@@ -144,6 +167,8 @@ def _environment(environment: Mapping[str, str], lines: list[str]) -> dict[str, 
             lines.append(f"{name}={value}: {REFUSED[name].reason}")
         elif secret_header(name) or re.search(r"KEY|TOKEN|SECRET|PASSWORD", name.upper()):
             lines.append(f"{name}: not written, a file would expose it; set it in the environment")
+        elif _CARDS.fullmatch(name) or "$" in value:
+            lines.append(f"{name}: not written, it is of the machine; set it in the environment")
         else:
             kept[name] = without_userinfo(value)
     return kept

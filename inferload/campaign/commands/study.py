@@ -130,9 +130,9 @@ def hosts_page() -> str:
     for path in sorted((catalog.folder() / "studies").glob("*.yaml")):
         parts = studies.load(path).parts.values()
         names = dict.fromkeys(name for part in parts if not part.grid for name in part.all_variants)
-        sides = " ".join(f"{name}=http://server{number}:8000" for number, name in enumerate(names, 1))
+        hosts = ["--host", *(f"{name}=http://server{number}:8000" for number, name in enumerate(names, 1))]
         left_out = "each combination of its grid is a server of its own; use --engine vllm"
-        lines.append(f"inferload study {path.stem} --host {sides}" if names else f"# {path.stem}: {left_out}")
+        lines.append(own_command("study", path.stem, *hosts) if names else f"# {path.stem}: {left_out}")
     return "\n".join(lines) + "\n"
 
 

@@ -95,6 +95,11 @@ class StudyTable(ScenarioPart):
     def has_changes(self) -> bool:
         return self.base is not None or self.against_baseline
 
+    @property
+    def base_label(self) -> str:
+        """Label of the row that changes refer to, in the language of the process; empty without `base`."""
+        return next((f"{row.label}" for row in self.rows if row.name == self.base), self.base or "")
+
     def base_of(self, row: Row, rows: Sequence[Row], baseline: str) -> Row | None:
         """Return the row of `rows` that the changes of a row refer to; None for a base itself. `baseline`: its variant."""
         if self.base is not None:

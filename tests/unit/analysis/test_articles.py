@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from flow import flow
 from inferload.analysis.comparison.read_sides import expanded, read_side
 from inferload.deploy.variants import variant
 from paths import ROOT
@@ -34,7 +35,7 @@ def test_an_article_becomes_files_and_a_command_that_runs(
         messages.count("inferload: ") <= 10
     )  # 27 in all five: of the lines that are no command only those with an equivalent
     written = "".join(
-        f"# {file}\n{text}---\n" for file, text in files.items() if "\nworkload:" not in text
+        f"# {file}\n{flow(text)}---\n" for file, text in files.items() if "\nworkload:" not in text
     )  # not the loads
     golden(f"article-{name}.txt", written + messages)
     following = shlex.split(messages.splitlines()[-1].removeprefix("next: inferload "))

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from inferload.analysis.comparison import baselines
+from inferload.analysis.comparison.read_sides import read_side
 from inferload.analysis.comparison.sides import Side
 from run_folders import write_run
 
@@ -117,6 +118,15 @@ def long_running(tmp_path: Path, gap_s: float = 3600.0, count: int = 8, cache: s
         write_part(folder / "server_metrics", 0, scrapes.to_table())
         folders.append(folder)
     return folders
+
+
+def test_runs_on_virtual_clocks_have_the_start_of_their_variant(tmp_path: Path) -> None:
+    for folder, seed in zip(long_running(tmp_path, count=3), (1, 1, 2), strict=True):
+        manifest = json.loads((folder / "run.json").read_text())
+        manifest |= {"clock": "virtual", "variant": {"name": "v", "started_at": f"virtual, seed {seed}"}}
+        (folder / "run.json").write_text(json.dumps(manifest))
+    one, other, own = (run.start for run in read_side(tmp_path / "one-server").runs)
+    assert one == other != own
 
 
 def test_a_verdict_on_occasions_of_one_server_start_holds_for_it_only(

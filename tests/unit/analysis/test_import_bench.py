@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from flow import flow
 from inferload.analysis.interop.pasted.bench import Translation, ramp_rate, ramp_s, translate
 from inferload.analysis.interop.pasted.kinds import recognised
 from inferload.analysis.interop.pasted.shell import commands
@@ -69,7 +70,7 @@ def test_a_command_line_becomes_a_scenario(
     assert cli.main(["import", LINES[name]]) == 0
     captured = capsys.readouterr()
     assert "sk-secret" not in captured.out + captured.err
-    golden(f"bench-{name}.yaml", captured.out)
+    golden(f"bench-{name}.yaml", flow(captured.out))
     prefix = "inferload: no equivalent: "
     lost = [line.removeprefix(prefix) for line in captured.err.splitlines() if line.startswith(prefix)]
     assert all(f"#   {line}\n" in captured.out for line in lost)
@@ -280,16 +281,16 @@ def test_other_commands_are_refused(command: str, message: str, capsys: pytest.C
 def test_an_offline_benchmark_is_a_variant_and_the_options_of_its_load(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    line = "vllm bench throughput --model Q -tp 2 --prompt-len 9 --input-len 7 stray --num-prompts=3 --qps 4"
+    line = "vllm bench throughput --model Q-8B -tp 2 --prompt-len 9 --input-len 7 stray --num-prompts=3 --qps 4"
     file = tmp_path / "a.yaml"
     assert cli.main(["import", line, "--into", str(file)]) == 0
     assert "gpus: 2" in file.read_text(encoding="utf-8")
     assert capsys.readouterr().err.splitlines() == [
         "inferload: no equivalent: stray: belongs to no option",
         "inferload: no equivalent: --qps: not an option of inferload throughput",
-        "inferload: q: no GPU in the text; simulated as Llama-3.1-8B on NVIDIA A100-SXM4-80GB (a100-llama3-8b)",
+        "inferload: q-8b: no GPU in the text; simulated as Llama-3.1-8B on NVIDIA A100-SXM4-80GB (a100-llama3-8b)",
         f"{file}: written",
-        f"next: inferload throughput {file}:q --input-len 7 --num-prompts 3",
+        f"next: inferload throughput {file}:q-8b --input-len 7 --num-prompts 3",
     ]
 
 

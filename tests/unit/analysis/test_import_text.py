@@ -39,26 +39,12 @@ def imported(folder: Path, text: str, capsys: pytest.CaptureFixture[str], *optio
 
 SOME_WORDS = """vllm serve `vllm --max-num-seqs don't "quoted 前缀缓存 | │ ──► ** the server starts with python -m x = [ ]
     { } # 8192 \uff08见上\uff09 --enable-prefix-caching=True; $ && git INFO TTFT 3.5 ms, 'it's model= →"""
+STARTS = (
+    "The;如;|;- **;##;It doesn't;> The;│;1. The;def f(x):;vllm serve 启动;Use `vllm serve M`;--max-num-seqs 越大;  'a':"
+)
 PROSE = st.builds(
     lambda start, words, end: f"{start} {' '.join(words)}{end}",
-    st.sampled_from(
-        (
-            "The",
-            "如",
-            "|",
-            "- **",
-            "##",
-            "It doesn't",
-            "> ",
-            "│",
-            "1. ",
-            "def f(x):",
-            "vllm serve 启动",
-            "Use `vllm serve M`",
-            "--max-num-seqs 越大",
-            '  "a":',
-        )
-    ),
+    st.sampled_from(STARTS.split(";")),
     st.lists(st.sampled_from(SOME_WORDS.split()), max_size=8),
     st.sampled_from((".", "。", " |", ":", "")),
 )
@@ -159,12 +145,22 @@ def test_a_variant_for_each_distinct_server_named_by_what_differs(
         "no-prefix-caching": ("qwen3-4b", "Qwen/Qwen3-4B"),
         "seqs-8": ("qwen3-4b", "Qwen/Qwen3-4B"),
         "no-prefix-caching-chunked-2048": ("no-prefix-caching", "Qwen/Qwen3-4B"),
-        "no-prefix-caching-chunked-4096-served-model-name-a-trust-rem": (
-            "no-prefix-caching-chunked-2048",
-            "Qwen/Qwen3-4B",
-        ),
+        "no-prefix-caching-chunked-4096": ("no-prefix-caching-chunked-2048", "Qwen/Qwen3-4B"),
         "m": (None, "other/M"),
     }
+
+
+def test_equal_servers_on_several_ports_and_cards_are_one_variant(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    lines = [
+        f"export MODEL=a/M PORT={port}\nCUDA_VISIBLE_DEVICES={port} vllm serve $MODEL --port $PORT"
+        for port in (1, 2, 2)
+    ]
+    messages = imported(tmp_path, "\n".join(lines), capsys)
+    assert len([message for message in messages if "a/M: the servers on the ports 1 and 2 are equal" in message]) == 1
+    (variant,) = family_of(catalog.data(tmp_path / "m.yaml"), tmp_path / "m.yaml").values()
+    assert (variant.args, variant.environment) == ({}, {})
 
 
 @given(st.lists(st.dictionaries(st.sampled_from(FLAGS), st.sampled_from(("1", "2")), max_size=4), min_size=1))

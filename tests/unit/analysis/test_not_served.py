@@ -339,19 +339,9 @@ def test_every_output_has_the_decision(tmp_path: Path, capsys: pytest.CaptureFix
     assert sentence in html.unescape((tmp_path / "out" / "comparison.html").read_text())
     (candidate,) = json.loads((tmp_path / "out" / "comparison.json").read_text())["candidates"]
     turns = candidate["not_served"]
-    assert (candidate["regressed"], candidate["verdict"], turns["more"], turns["collapsed"]) == (
-        True,
-        "worse",
-        True,
-        False,
-    )
-    assert turns["candidate"] == {
-        "count": 27,
-        "planned": 300,
-        "failed": 27,
-        "unfinished": 0,
-        "dropped": 0,
-    }
+    assert (candidate["regressed"], candidate["verdict"]) == (True, "worse")
+    assert (turns["more"], turns["collapsed"]) == (True, False)
+    assert turns["candidate"] == {"count": 27, "planned": 300, "failed": 27, "unfinished": 0, "dropped": 0}
     (suite,) = ElementTree.parse(tmp_path / "out" / "comparison.xml").getroot()
     failed = [case for case in suite if case.find("failure") is not None]
     assert [case.get("name") for case in failed] == ["not_served"]

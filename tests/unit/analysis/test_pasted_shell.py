@@ -1,7 +1,9 @@
 """Pasted command lines: the same options in any order and notation are the same command."""
 
+import json
 import shlex
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -13,6 +15,7 @@ from inferload.analysis.interop.pasted.shell import commands
 from inferload.deploy.variants.variant import bundled
 
 from inferload import cli
+from inferload.base.errors import UsageError
 
 OPTIONS = {"max-num-seqs": 8, "dtype": "float16", "max-model-len": 4096, "served-model-name": "a model # 1"}
 STARTS = (
@@ -22,7 +25,34 @@ STARTS = (
     "docker run --gpus all -e A=1 -p 8000:8000 vllm/vllm-openai:latest --model M",
     "podman run docker.io/vllm/vllm-openai M",
 )
-PREFIXES = ("", "A=1 ", "export A=1\n", "root@2f77:/dir# ", "$ ", "(venv) $ ")
+PREFIXES = (
+    *(
+        "",
+        "A=1 ",
+        "export A=1\n",
+        "root@2f77:/dir# ",
+        "$ ",
+        "(venv) $ ",
+        "(a) [u@h ~]$ ",
+        "u@h dir % ",
+        "> ",
+        "% ",
+        "\u276f ",
+    ),
+    *(
+        "\u279c  ~ ",
+        "~/a$ ",
+        "u@h:~/my dir$ ",
+        "In [3]: !",
+        "PS C:\\a> ",
+        "- ",
+        "* ",
+        "1. ",
+        "2) ",
+        "\u2022 ",
+        "ExecStart=",
+    ),
+)
 
 
 @given(
@@ -31,7 +61,7 @@ PREFIXES = ("", "A=1 ", "export A=1\n", "root@2f77:/dir# ", "$ ", "(venv) $ ")
     st.permutations(sorted(OPTIONS)),
     st.sampled_from(("--", "\u2013", "\u2014", "\u2014\u2014")),
     st.sampled_from((" ", " \\\n  ", " \\ # a comment\n  ", " # a comment\n  ")),
-    st.sampled_from(("", " &", " > log 2>&1 &", " 2>&1 | tee log", "  # the end")),
+    st.sampled_from(("", " &", " > log 2>&1 &", " 2>&1 | tee log", "  # the end", "\u3002")),
     st.booleans(),
     st.booleans(),
 )
@@ -50,6 +80,61 @@ def test_a_server_is_the_same_in_any_notation(  # noqa: PLR0917
     server = translated(found.words, found.environment)
     assert server.model == "M"
     assert server.args == OPTIONS
+
+
+COMPOSE = """\
+  vllm:
+    image: vllm/vllm-openai:v0.32.0
+    environment: {A: 1, M: M}
+
+    command: COMMAND
+  other: {}
+"""
+KUBERNETES = """\
+      containers:
+      - name: vllm
+        env: [{name: A, value: "1"}, {name: SECRET, valueFrom: {}}]
+        image: "my/vllm-openai-rocm"
+        ARGS
+        ports: []
+      - name: proxy
+        image: nginx
+        args: [-c, /vllm.conf]
+"""
+FLAGS = ["--max-num-seqs", "8", "--dtype", "float16"]
+LINE = "vllm serve M --max-num-seqs 8 --dtype float16"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *(f"A=1 bash -lc '{LINE}'", f'export M=M\nexport A=1\nsh -c "{LINE}" &', f"A=1 ssh host '{LINE} > log'"),
+        *(f"A=1 screen -dmS a bash -c '{LINE}'", f"docker run -e A=1 --entrypoint sh any/image -c '{LINE}'"),
+        *(f"docker run --env=A=1 rocm/vllm {LINE}", f"nohup env A=1 {LINE}", f"sudo A=1 {LINE}"),
+        *(
+            f"<p>Run</p><pre><code class='a'><span>A=1</span> {line}</code>"
+            for line in (LINE, LINE.replace(" --", " \\\n--"))
+        ),
+        "A=1 " + LINE.replace("M", "&quot;M&quot;").replace(" --", " \u2010\u2011") + " &gt; log &amp;",
+        *("A=1 " + LINE.replace(" --", f" {end}\r\n\t--") for end in "\\^`"),
+        *(f"export A=1 M=M\n{LINE.replace(' M', f' {name}')}" for name in ("$M", "${M}", "${X:-M}", '"${X-M}"')),
+        "A=1 vllm serve --dtype=float16 --max-num-seqs 8 M/N".replace("M/N", "./M"),
+        f"```\n{COMPOSE.replace('COMMAND', f'--model M {shlex.join(FLAGS)}')}\n```\n| not vllm |",
+        COMPOSE.replace("COMMAND", f">\n      --model M\n      {shlex.join(FLAGS)}"),
+        COMPOSE.replace("COMMAND", json.dumps(["--model", "M", *FLAGS])).replace("{A: 1, M: M}", "[A=1, B]"),
+        KUBERNETES.replace("ARGS", f"args: {json.dumps(['--model=M', *FLAGS])}"),
+        KUBERNETES.replace(
+            "ARGS",
+            f'command: [vllm, serve]\n        args:\n        - M\n        - {FLAGS[0]}\n        - "8"\n        - --dtype=float16',
+        ),
+        KUBERNETES.replace("ARGS", f"command: [/bin/sh, -c]\n        args: ['{LINE}']"),
+    ],
+)
+def test_a_server_is_the_same_in_what_runs_it(text: str) -> None:
+    (found,) = filter(None, map(recognised, commands(text)))
+    server = translated(found.words, found.environment)
+    assert (server.model.lstrip("./"), server.args) == ("M", {"max-num-seqs": 8, "dtype": "float16"})
+    assert {name: value for name, value in server.environment.items() if name != "M"} == {"A": "1"}
 
 
 @pytest.mark.parametrize("word", ["", "True", "true", "False", "FALSE"])
@@ -133,6 +218,15 @@ VLLM = {"generation-config": "vllm"}
             None,
             {"speculative-config": {"method": "ngram", "num_speculative_tokens": 3}},
         ),
+        (
+            "vllm serve M --speculative_config.method=mtp --speculative-config.num_speculative_tokens 3",
+            None,
+            {"speculative-config": {"method": "mtp", "num_speculative_tokens": 3}},
+        ),
+        ("vllm serve --max-model-len=8k a/M --max-num-batched-tokens 2K", None, {"max-model-len": 8000, BATCH: 2048}),
+        ("vllm serve --enable-prefix-caching a/M", None, {"enable-prefix-caching": True}),
+        ("vllm serve M -tp $TP --dtype <dtype> --chat-template '{{ a }}'", None, {"chat-template": "{{ a }}"}),
+        ("python -m vllm.entrypoints.api_server --model M --dtype half", None, {"dtype": "half"}),
     ],
 )
 def test_arguments_with_the_effect_that_they_had(
@@ -146,15 +240,44 @@ def test_an_assumed_value_is_marked() -> None:
     assert any("5 is assumed" in line for line in translated(words, {}).lines)
     assert not any("assumed" in line for line in translated([*words, "--num-speculative-tokens", "3"], {}).lines)
     lines = translated(["M"], {"VLLM_USE_V1": "0"}).lines
-    assert [line for line in lines if "--max-model-len" in line and "enable-chunked-prefill" in line]
+    assert [line.partition(":")[0] for line in lines if "depends on" in line] == ["enable-chunked-prefill", BATCH]
 
 
-@given(st.text(alphabet="ab -'\"\\#|&;<>=\n$\u2013{}", max_size=60))
+LOOP = """\
+$ for N in 1 '2'; do
+>   for name in a "b"
+do vllm bench serve --max-concurrency $N --label $name; sleep 1; done
+> done
+for N in $(seq 3)
+do
+    vllm bench serve --max-concurrency $N
+done
+for N in 4; do A=1 vllm bench serve --max-concurrency ${N}; done
+"""
+
+
+def test_a_loop_has_a_command_for_each_value() -> None:
+    found = [" ".join(command.words[4:]) for command in commands(LOOP)]
+    assert found == [*(f"{number} --label {name}" for number in (1, 2) for name in "ab"), "$N", "4"]
+
+
+WORDS = """vllm serve M 'vllm serve M' "image: vllm/vllm-openai" command: args: "- --x" [ ] { } "for a in b c; do" done $a ${a:-x}
+    <pre> </pre> &gt; "bash -c '" \\' \\" "docker run" "-e A=1" vllm/vllm-openai:v0.8.4 --model --port 3 --max-model-len 8k -tp 4
+    --speculative-config.method --speculative-config "export X=1" env "environment: {A: }" "env: [{name: A}]" "- image: vllm" &x *x
+    --- --no-x a/b "entrypoint: 3" "command: [1, null, {a: b}]" "> " "$ " """
+PARTS = st.lists(st.sampled_from(["\n", "\n  ", "\n    - ", "\\\n", *shlex.split(WORDS)]), max_size=14)
+
+
+@given(
+    st.text("ab -'\"\\#|&;<>=\n$\u2013{}", max_size=60) | st.builds(str.join, st.sampled_from([" ", "\n", ""]), PARTS)
+)
 def test_any_text_is_read(text: str) -> None:
     for command in commands(text):
         assert command.words
         found = recognised(command)
         assert found is None or found.kind in (BENCH, SERVE, THROUGHPUT)
+        with suppress(UsageError):
+            translated(found.words if found else (), command.environment)
 
 
 @pytest.mark.parametrize(
@@ -171,8 +294,8 @@ def test_any_text_is_read(text: str) -> None:
         *(
             "vllm serve",
             "vllm serve <model> --max-num-seqs 8",
-            "vllm serve M -tp $TP",
             "vllm serve --max-num-seqs bounds it",
+            "vllm serve is slow",
         ),
         *("vllm serve starts the server that answers", "| `vllm serve M` | starts it |", "`vllm serve M`\uff1a启动"),
     ],

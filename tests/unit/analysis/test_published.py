@@ -216,17 +216,17 @@ def test_a_table_has_the_best_by_each_goal_and_limits_rule_out_its_rows(capsys: 
     assert cli.main(["compare", table, "--gpu-hour-price", "2"]) == 0
     shown = capsys.readouterr().out
     for goal, best in (
-        ("TTFT, median, lowest", "TP=2+AWQ INT4"),
-        ("Output, highest", "TP=2+AWQ INT4"),
-        ("GPU memory, max, lowest", "+AWQ INT4 INT4"),
-        ("Cost of a million output tokens, lowest", "+AWQ INT4 INT4"),
-        ("Balance, lowest", "TP=2+AWQ INT4"),
+        ("TTFT, median", "TP=2+AWQ INT4 220 ms"),
+        ("Output", "TP=2+AWQ INT4 2,900 tok/s"),
+        ("Memory of all GPUs", "+AWQ INT4 INT4 5 GB"),
+        ("Cost of a million output tokens", "+AWQ INT4 INT4 0.309"),
+        ("Balance", "TP=2+AWQ INT4 1.24 x"),
     ):
-        assert re.search(rf"{goal} +{re.escape(best)} .*not tested", shown)
+        assert re.search(rf"\n {goal} {re.escape(best)} .*not tested\n", re.sub(" +", " ", shown))
     assert cli.main(["compare", table, "--require", "p50(ttft_ms) < 300", "--require", "output_tok_per_s > 2500"]) == 0
     shown = capsys.readouterr().out
     assert "+AWQ INT4 INT4 is ruled out by output_tok_per_s > 2500 (1,800, one run)" in shown
-    assert shown.endswith("Best in TTFT, median; Mean TPOT; Output; GPU memory, max: TP=2+AWQ INT4\n")
+    assert shown.endswith("Best in TTFT, median; Mean TPOT; Output; Memory of all GPUs: TP=2+AWQ INT4\n")
     assert cli.main(["compare", table, "--require", "p99(ttft)"]) == 2
 
 

@@ -67,6 +67,11 @@ def test_a_changed_scenario_is_refused() -> None:
         (["A=http://a:1", "B=http://b:1", "--scenario", "smoke", "--set", "phases.measure_s=null"], "has no end"),
         (["--resume", "no-such"], "no-such: contains no comparison of servers"),
         (["A=http://a:1", "--resume", "x"], "the folder has its own plan"),
+        (["--require", "failed_ratio < 1", "--resume", "x"], "the folder has its own plan"),
+        (
+            ["A=http://a:1", "B=http://b:1", "--scenario", "smoke", "--require", "p99(ttft) < 1"],
+            "did you mean ttft_ms?",
+        ),
     ],
 )
 def test_mistakes_are_one_line(words: list[str], problem: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,5 +1,6 @@
 """Sides that are equal servers or equal loads are named before a comparison runs; others are not."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -63,6 +64,22 @@ def test_other_values_are_another_server(engine: str, flag: str) -> None:
 def test_what_an_engine_does_with_arguments_decides(engine: str, args: dict[str, Any], equal: bool) -> None:
     base = named("llama31-base")
     assert (effects.of_variant(engine, base) == effects.of_variant(engine, base.with_args(args))) == equal
+
+
+@pytest.mark.parametrize(
+    ("model", "quantization"),
+    [
+        ("a/M-AWQ", "awq"),
+        ("a/M.w4a16", "awq"),
+        ("a/M-GPTQ-Int4", "gptq"),
+        ("M-bnb-4bit", "gptq"),
+        ("M-FP8-dynamic", "fp8"),
+    ],
+)
+def test_quantised_weights_are_told_by_the_name_of_the_model(model: str, quantization: str) -> None:
+    base = named("llama31-base")
+    plain, of_name = (effects.of_variant("simulator", replace(base, model=each)) for each in ("a/M", model))
+    assert of_name == effects.of_variant("simulator", base.with_args({"quantization": quantization})) != plain
 
 
 def sweep(**changes: Any) -> Sweep:

@@ -21,21 +21,8 @@ from inferload.scenario.files import catalog, typed_yaml
 
 BUNDLED = sorted((catalog.folder() / "studies").glob("*.yaml"))
 ENGINES: tuple[Engine, ...] = ("simulator", "vllm", "vllm-cpu")
-NAMES = {
-    *(
-        "agents",
-        "chat",
-        "features",
-        "matrix",
-        "pressure",
-        "riddle",
-        "sets",
-        "speculation",
-        "throughput",
-        "triangle",
-        "users",
-    )
-}
+LISTED = "agents chat features matrix pressure riddle sets speculation throughput triangle users"
+NAMES = set(LISTED.split())
 ARTICLES = DATA / "articles"
 STORED = sorted((ROOT / "docs" / "studies").glob("*.json"))
 SMALL = """\
@@ -115,12 +102,8 @@ def test_a_terminal_shows_plan_and_findings_of_a_bundled_study_in_30_lines(path:
         assert len("\n".join(shown).splitlines()) <= 30
 
 
-def test_all_studies_are_bundled() -> None:
-    assert {path.stem for path in BUNDLED} == NAMES
-    assert {definition.load(path).name for path in BUNDLED} == NAMES
-
-
-def test_the_studies_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
+def test_all_studies_are_bundled_and_listed(capsys: pytest.CaptureFixture[str]) -> None:
+    assert {loaded(path).name for path in BUNDLED} == {path.stem for path in BUNDLED} == NAMES
     assert cli.main(["study", "list"]) == 0
     assert {line.partition(" ")[0] for line in capsys.readouterr().out.splitlines()} == NAMES
 
@@ -179,8 +162,10 @@ def test_mistakes_on_the_command_line_are_one_line(
 
 def test_running_servers_replace_those_that_a_study_starts(small: Path, capsys: pytest.CaptureFixture[str]) -> None:
     hosts = ["--host", "tiny-baseline=http://a:1", "tiny-all=http://b:1"]
-    assert cli.main(["study", str(small), *hosts, "--dry-run"]) == 0
-    assert "only: 2 runs on 2 running servers, about" in capsys.readouterr().out
+    for words, servers in ((hosts, "running servers"), ([], "starts of simulator")):
+        assert cli.main(["study", str(small), *words, "--dry-run", "--into", str(small.parent / "out")]) == 0
+        assert f"only: 2 runs on 2 {servers}, about" in capsys.readouterr().out
+    assert not (small.parent / "out").exists()
     for words, problem in (
         (["--host", "tiny-all=http://b:1"], "runs no part of small: only: no --host of its baseline, tiny-baseline"),
         ([*hosts, "x=http://c:1"], "--host x: no variant of a part with its baseline; small has only: tiny-baseline, "),
@@ -205,13 +190,6 @@ def test_the_lines_for_running_servers_run_each_part_without_a_grid(
         else:
             assert cli.main([*shlex.split(line)[1:], "--dry-run"]) == 0
             assert capsys.readouterr().out.count("left out: ") == len(grids)
-
-
-def test_a_dry_run_shows_runs_and_duration_of_each_part(small: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main(["study", str(small), "--dry-run", "--into", str(small.parent / "out")]) == 0
-    output = capsys.readouterr().out
-    assert "only: 2 runs on 2 starts of simulator, about" in output
-    assert not (small.parent / "out").exists()
 
 
 def stored(small: Path) -> Path:

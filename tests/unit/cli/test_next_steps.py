@@ -163,38 +163,27 @@ source: {title: t, date: "2026", setting: s}
 parts: {only: {title: t, baseline: tiny-baseline, scenarios: [my chat.yaml], pairs: 1}}
 tables: [{key: t, title: t, part: only, figures: [mean(ttft_ms)]}]
 """
-SECRET = ["--header", "Authorization: Bearer abcdefghij"]
+SECRET = "--header 'Authorization: Bearer abcdefghij'"
 
 
 @pytest.mark.usefixtures("folder")
 @pytest.mark.parametrize(
-    "words",
+    "line",
     [
-        ["sweep", "sweep.yaml"],
-        ["study", "my study.yaml", "--part", "only", "--quick"],
-        ["ab", "A=http://a:1", "B=http://b:1", "--scenario", "my chat.yaml", "--strict"],
-        ["ab", "A=http://a:1", "B=http://b:1", "--scenario", "my agent.yaml", *SECRET],
-        ["search", "--scenario", "my chat.yaml", "--slo", "p95(ttft_ms)<800", "--host", "http://a:1"],
-        ["search", "--scenario", "my agent.yaml", "--slo", "p95(ttft_ms)<800", "--variants", "tiny-all,tiny-seqs-1"],
-        ["search", "--scenario", "my agent.yaml", "--slo", "p95(ttft_ms)<800", "--host", "http://a:1", *SECRET],
-        [
-            "search",
-            "--scenario",
-            "my chat.yaml",
-            "--slo",
-            "p95(ttft_ms)<800",
-            "--host",
-            "http://a:1",
-            "--",
-            "-f",
-            "own.py",
-        ],
+        "sweep sweep.yaml",
+        "study 'my study.yaml' --part only --quick",
+        "ab A=http://a:1 B=http://b:1 --scenario 'my chat.yaml' --strict --require 'p95(ttft_ms)<900'",
+        f"ab A=http://a:1 B=http://b:1 --scenario 'my agent.yaml' {SECRET}",
+        "search --scenario 'my chat.yaml' --slo 'p95(ttft_ms)<800' --host http://a:1 -- -f own.py",
+        f"search --scenario 'my agent.yaml' --slo 'p95(ttft_ms)<800' --host http://a:1 {SECRET}",
+        "search --scenario 'my agent.yaml' --slo 'p95(ttft_ms)<800' --variants tiny-all,tiny-seqs-1 -- -f own.py",
     ],
-    ids=lambda words: " ".join(words[:5]),
 )
 def test_an_interrupted_campaign_is_continued_by_the_command_that_it_names(
-    words: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    line: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    words = shlex.split(line)
+
     def interrupt(*_arguments: Any, **_options: Any) -> None:
         raise KeyboardInterrupt
 
