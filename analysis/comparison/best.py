@@ -35,6 +35,7 @@ from ..data.figures import (
     Term,
     is_unsteady,
 )
+from ..interop.published import VRAM
 from . import requirements
 from .comparable import shared_starts
 from .compare import RECOMMENDED_PAIRS, Comparison, FigureRow, compare
@@ -42,7 +43,6 @@ from .requirements import Checked
 from .sides import Run, Side
 
 _GB_PER_MIB = 2**20 / 1e9
-_PUBLISHED_MEMORY = "max(gpu_memory_mib)"  # of results of other clients
 Certainty = Literal["best", "only side left", "tie", "no difference found", "not tested", "not measured"]
 _STATISTICS = ("mean", "p50", "p99", "p95")
 _OF_SLO = "p99"  # an SLO is about almost every turn, which a mean hides
@@ -339,7 +339,7 @@ def _deployed(run: Run) -> Mapping[str, Any]:
 
 def _gpu_memory_gb(run: Run) -> float | None:
     """Return the memory in use on all GPUs: published, else of the exporters' pages, else by nvidia-smi at the start."""
-    if (published := run.value(_PUBLISHED_MEMORY)) is not None:
+    if (published := run.value(VRAM)) is not None:
         return published * _GB_PER_MIB
     pages = [] if run.summary is None else [each.gpu for each in run.summary.servers if each.gpu is not None]
     used = _sum([None if page.memory_mib is None else page.memory_mib.max for page in pages])

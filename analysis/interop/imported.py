@@ -146,7 +146,7 @@ def _block(block: published.Published) -> Imported:
 
 def _row(row: published.Published) -> Imported:
     facts = row.counts
-    memory = {f"max({name})": facts[name] for name in ("gpu_memory_mib",) if name in facts}
+    memory = {name: facts[name] for name in (published.VRAM,) if name in facts}
     return Imported(
         client="a table",
         figures={**row.figures, **memory},

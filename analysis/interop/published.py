@@ -12,6 +12,7 @@ from inferload.figures.turn_figures import E2E, ITL, TPOT, TTFT
 
 from . import units
 
+VRAM = "vram_mib"  # memory over all GPUs, in a table of configurations
 ONE_FIGURE = "one published figure, no interval"
 
 _BLOCK = re.compile(r"=+ *Serving Benchmark Result *=+")

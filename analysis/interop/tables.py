@@ -12,7 +12,7 @@ from math import isclose
 
 from . import headings, units
 from .headings import Heading
-from .published import Published, finite
+from .published import VRAM, Published, finite
 
 _RULE = re.compile(r"\s*:?-{2,}:?\s*")
 _DRAWN = "│┃║"
@@ -41,7 +41,7 @@ _FACTS = {
         r"(?:max(?:imum)?[ _])?(?:request )?concurrency(?: limit)?|concurrent (?:users|requests)|并发(?:数|度|用户数?)?",
         re.I,
     ),
-    "gpu_memory_mib": re.compile(
+    VRAM: re.compile(
         r"(?:peak |max(?:imum)? |峰值 ?)?(?:vram|gpu mem(?:ory)?|显存)(?: ?(?:usage|used?|占用))?"
         r"(?: ?[(\[](?P<unit>[^)\]]*)[)\]])?",
         re.I,
@@ -180,18 +180,16 @@ def _fact(name: str) -> str:
 def _facts(cells: Iterable[tuple[str, str]]) -> dict[str, float]:
     """Return what is known of a setup by the keys of `_FACTS`, memory over all GPUs. `cells`: heading, text."""
     known = [(key, name, cell) for name, cell in cells if (key := _fact(name))]
-    facts = {
-        key: float(cell) for key, _, cell in known if key != "gpu_memory_mib" and re.fullmatch(r"[1-9]\d{0,5}", cell)
-    }
+    facts = {key: float(cell) for key, _, cell in known if key != VRAM and re.fullmatch(r"[1-9]\d{0,5}", cell)}
     for key, name, cell in known:
-        if key == "gpu_memory_mib" and (size_mib := _memory_mib(name, cell, facts.get("gpus"))) is not None:
+        if key == VRAM and (size_mib := _memory_mib(name, cell, facts.get("gpus"))) is not None:
             facts[key] = size_mib
     return facts
 
 
 def _memory_mib(name: str, cell: str, gpus: float | None) -> float | None:
     """Return a memory over all GPUs; None without a unit, or of each GPU without their number."""
-    heading, match = _FACTS["gpu_memory_mib"].fullmatch(name), _MEMORY.fullmatch(cell)
+    heading, match = _FACTS[VRAM].fullmatch(name), _MEMORY.fullmatch(cell)
     of_heading = _MEMORY.fullmatch(f"1 {(heading and heading['unit']) or ''}".strip())
     if match is None or of_heading is None:
         return None

@@ -182,7 +182,7 @@ def test_gpus_concurrency_and_memory_over_all_gpus_are_read_beside_figures(
         file = tmp_path / "t.md"
         file.write_text(text)
         (run,) = read_side(file).runs
-        memory = {} if size_mib is None else {"max(gpu_memory_mib)": pytest.approx(size_mib)}
+        memory = {} if size_mib is None else {"vram_mib": pytest.approx(size_mib)}
         assert run.figures == {"turns_per_s": 3, **memory}
         assert (run.prices.gpus, run.concurrency) == (int(gpus) if gpus else None, 5)
         assert (heading in " ".join(run.notes)) == (size_mib is None)

@@ -22,6 +22,7 @@ EXCEPTIONS = {
     "inferload/figures/": "the tables",
     "inferload/turns/": "the columns of a turn that the server reported; the tables read them",
     "deploy/simulator/": "imports nothing of inferload",
+    "deploy/servers/effects.py": "options of the simulator",
     "analysis/interop/clients.py": "keys of other tools' files",
 }
 MODULES = [
