@@ -10,7 +10,7 @@ from inferload.campaign.sweep.study import SMALL_CHANGE, Claim, Row, Study, Stud
 from inferload.figures import server_figures
 from inferload.figures.limits import gate_grammar
 from inferload.results.statistics import paired_runs
-from inferload.results.statistics.paired_runs import Effect
+from inferload.results.statistics.paired_runs import MATTERS, Effect
 from inferload.scenario.schema.words import Words
 
 from ..comparison.compare import FEWEST_PAIRS
@@ -297,12 +297,14 @@ def _said(row: MeasuredRow, condition: str) -> str:
 
 
 def direction(found: Effect) -> Literal["lower", "higher", "none", "not tested"]:
-    """Return the direction of an effect by its interval, which is a test from FEWEST_PAIRS pairs on."""
+    """Return the direction of an effect by its interval, a test from FEWEST_PAIRS pairs on; none within MATTERS."""
     if found.pairs < FEWEST_PAIRS or found.low is None or found.high is None:
         return "not tested"
     if not found.varies and not found.is_same:
         return "none"
-    return "none" if found.low <= 1 <= found.high else "lower" if found.ratio < 1 else "higher"
+    if found.low <= 1 <= found.high or max(1 - found.low, found.high - 1) < MATTERS:
+        return "none"
+    return "lower" if found.ratio < 1 else "higher"
 
 
 def answer(claim: Claim, found: Effect, published: float | None = None) -> Answer:

@@ -17,6 +17,7 @@ from inferload.scenario import language
 from inferload.scenario.schema.words import Words
 
 from ..pages import shell, texts
+from ..pages.texts import Name, tr
 from ..pages.wording import is_simulated, simulated
 from . import charts, tables
 from .findings import Finding, finding, measured
@@ -50,7 +51,7 @@ def make_study(folder: Path, details: bool = False) -> tuple[object, ...]:
         rundir.write_text(text, markdown(plan, results))
         rundir.write_text(page, html(plan, results))
     shown = list(map(table.text, map(texts.table, _tables(plan, results)))) if details else []
-    return (*(f"{each}\n" for each in shown), texts.tr(headline(plan, results)), *summary(plan, results), text, page)
+    return (*(f"{each}\n" for each in shown), headline(plan, results), *summary(plan, results), text, page)
 
 
 def _tables(plan: Study, results: StudyResults) -> list[Table]:
@@ -68,22 +69,22 @@ def summary(plan: Study, results: StudyResults) -> list[str]:
     Claims on parts that the engine does not run are counted in the headline only.
     """
     found = [each for each in _findings(plan, results) if plan.table(each.claim.table).part not in plan.left_out]
-    left_out = [texts.tr(f"{len(found) - _SHOWN} more on the page")] if len(found) > _SHOWN else []
-    between = "\n      " if len(found) <= _IN_TWO_LINES else texts.tr("; ")
+    left_out = [tr(f"{len(found) - _SHOWN} more on the page")] if len(found) > _SHOWN else []
+    between = "\n      " if len(found) <= _IN_TWO_LINES else tr("; ")
     return [
-        texts.tr(each.answer)
-        + texts.tr(": ")
-        + between.join(filter(None, [str(each.claim.text), tables.figures_of(each)]))
+        tr(each.answer) + tr(": ") + between.join(filter(None, [str(each.claim.text), tables.figures_of(each)]))
         for each in found[:_SHOWN]
     ] + left_out
 
 
-def headline(plan: Study, results: StudyResults) -> str:
-    """Return the answers to the claims in one line."""
+def headline(plan: Study, results: StudyResults) -> Name:
+    """Return the answers to the claims in one line, in the language of the process."""
     answers = [found.answer for found in _findings(plan, results)]
-    counts = [f"{answer}: {answers.count(answer)}" for answer in dict.fromkeys(answers)]
-    title = str(plan.title) if plan.title.en.endswith("?") else f"{plan.title}:"
-    return "; ".join([f"{title} {plural(len(answers), 'claim')}", *counts]) if answers else str(plan.title)
+    if not answers:
+        return Name(str(plan.title))
+    counts = [f"{tr(answer)}{tr(': ')}{answers.count(answer)}" for answer in dict.fromkeys(answers)]
+    title = f"{plan.title} " if plan.title.en.endswith("?") else f"{plan.title}{tr(': ')}"
+    return Name(tr("; ").join([title + tr(plural(len(answers), "claim")), *counts]))
 
 
 def markdown(plan: Study, results: StudyResults) -> str:
