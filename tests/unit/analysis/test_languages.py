@@ -164,7 +164,7 @@ def test_names_and_numbers_stay_as_they_are(chinese: None, values: str) -> None:
         ("note: --a 1; --b against --c; its rate is not known", "注意：--a 1; --b against --c; its rate is not known"),
         ("compared: server arguments: --a; --b against --c; --d", "对比项：服务端参数：--a; --b 与 --c; --d"),
         ("From v0.log", "来自 v0.log"),
-        ("1 claim", "1 claim"),
+        ("1 claim", "1 条论断"),
         ("1 user", "1 个并发用户"),
         ("Not run", "未运行"),
         ("2 users", "2 个并发用户"),
