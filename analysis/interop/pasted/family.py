@@ -84,7 +84,7 @@ def family(servers: Sequence[PastedServer]) -> Family:
         stem = _clean(root.model.rstrip("/").rpartition("/")[2].lower()) or "pasted"
         preset = _stand_in(group)
         unknown = "" if _weights_gib(root) else ", no size in the model's name"
-        lines.append(f"{stem}: no GPU in the text{unknown}; simulated as {PRESETS[preset].stands_for()} ({preset})")
+        lines.append(f"{stem}: no GPU in the commands{unknown}; simulated as {PRESETS[preset].stands_for()} ({preset})")
         of_model = {"model": root.model, "simulated_as": preset}
         document = document if variants else document | of_model | {"hardware": _hardware(root)}
         placed: dict[str, PastedServer] = {}

@@ -288,7 +288,7 @@ def test_an_offline_benchmark_is_a_variant_and_the_options_of_its_load(
     assert capsys.readouterr().err.splitlines() == [
         "inferload: no equivalent: stray: belongs to no option",
         "inferload: no equivalent: --qps: not an option of inferload throughput",
-        "inferload: q-8b: no GPU in the text; simulated as Llama-3.1-8B on NVIDIA A100-SXM4-80GB (a100-llama3-8b)",
+        "inferload: q-8b: no GPU in the commands; simulated as Llama-3.1-8B on NVIDIA A100-SXM4-80GB (a100-llama3-8b)",
         f"{file}: written",
         f"next: inferload throughput {file}:q-8b --input-len 7 --num-prompts 3",
     ]
