@@ -309,7 +309,7 @@ def _goals(primary: Term, limited: Mapping[str, Gate]) -> list[tuple[Term, ...]]
 
 
 def _of_run(limits: Sequence[Gate], limited: Mapping[str, Gate]) -> Mapping[str, Callable[[Run], float | None]]:
-    """Return the formulas of the figures of goals that a run may not have at hand, by name."""
+    """Return the formulas of the goals' figures that a run does not record, by name."""
     return {
         **{requirements.name_of(gate): partial(requirements.value, gate) for gate in limited.values()},
         COST.name: lambda run: per_million(run.prices, run.value(OUTPUT.key)),

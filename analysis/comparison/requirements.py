@@ -88,7 +88,7 @@ def check(gate: Gate, side: Side) -> Checked:
 
 
 def value(gate: Gate, run: Run) -> float | None:
-    """Return what a gate limits of a run: a figure at hand, as recorded with the gate, or of the summary; None if unknown."""
+    """Return the value that a gate limits: a figure of the run, or recorded with the gate, or of the summary; None if unknown."""
     if gate.selector is None and name_of(gate) in run.figures:
         return run.value(name_of(gate))
     if (result := _recorded(run).get(gate.text)) is not None:

@@ -6,7 +6,7 @@ from inferload.campaign.sweep.study import Study, StudyTable
 
 from ..charts.chart import BLUE, GREEN, HEAT, ORANGE, RED, TEAL, VIOLET, Picture, PlotlyDict, layout, numbers, title
 from ..pages.texts import tr
-from .findings import Grid, MeasuredRow, anchor, bases, grid_of, published_change, row_effect, term_of
+from .measured_rows import Grid, MeasuredRow, anchor, bases, grid_of, published_change, row_effect, term_of
 
 _COLOURS = (BLUE, ORANGE, GREEN, VIOLET, TEAL, RED)
 _ROW_PX = 26

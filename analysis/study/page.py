@@ -20,7 +20,8 @@ from ..pages import shell, texts
 from ..pages.texts import Name, tr
 from ..pages.wording import is_simulated, simulated
 from . import charts, tables
-from .findings import Finding, finding, measured
+from .findings import Finding, finding
+from .measured_rows import measured
 from .results import StudyResults, collect, read_results
 
 _IN_TWO_LINES, _SHOWN = 8, 16  # claims on a terminal

@@ -15,6 +15,7 @@ from ..data import ran as of_load
 from ..data.ran import Ran
 from ..pages.texts import Name, tr
 from . import findings as claims
+from . import measured_rows
 from .results import StudyResults, StudyRun
 
 _NOT_PUBLISHED = "not published"
@@ -69,14 +70,14 @@ def loads(part: str, plan: Study, results: StudyResults) -> list[tuple[str, str]
     return [("", last)]
 
 
-def of(table: StudyTable, rows: Sequence[claims.MeasuredRow], plan: Study) -> list[Table]:
-    if (grid := claims.grid_of(table, plan, rows)) is not None:
+def of(table: StudyTable, rows: Sequence[measured_rows.MeasuredRow], plan: Study) -> list[Table]:
+    if (grid := measured_rows.grid_of(table, plan, rows)) is not None:
         return _grid(table, grid, rows)
     unsteady = any(row.is_unsteady(name) for row in rows for name in table.figures)
     here = Table(
         table.key,
         Name(table.title),
-        ("", *(claims.term_of(name).head for name in table.figures)),
+        ("", *(measured_rows.term_of(name).head for name in table.figures)),
         [(Name(each.row.label), *(_value(each, name) for name in table.figures)) for each in rows],
         Name(" ".join(filter(None, (_note(table), tr(_UNSTEADY if unsteady else ""))))),
     )
@@ -97,10 +98,10 @@ def _note(table: StudyTable) -> str:
     return Name(" ".join(filter(None, (str(table.note), engine))))
 
 
-def _value(row: claims.MeasuredRow, name: str) -> Cell:
+def _value(row: measured_rows.MeasuredRow, name: str) -> Cell:
     """Return the mean of a figure over the runs, with a mark for a percentile of few samples."""
     value = row.value(name)
-    if value is not None and claims.term_of(name).figure.form == "share":
+    if value is not None and measured_rows.term_of(name).figure.form == "share":
         return percent(value)
     return f"{short(value)} ~" if value is not None and row.is_unsteady(name) else value
 
@@ -110,27 +111,27 @@ def _published(table: StudyTable, plan: Study) -> Table:
     for row in table.rows:
         if row.published:
             rows.append((Name(row.label), *(_NOT_PUBLISHED if value is None else value for value in row.published)))
-    columns: list[str | Head] = ["", *(claims.term_of(name).head for name in table.figures)]
+    columns: list[str | Head] = ["", *(measured_rows.term_of(name).head for name in table.figures)]
     return Table(f"{table.key}-published", f"{table.title}: published", columns, rows, Name(plan.source.setting))
 
 
-def _changes(table: StudyTable, rows: Sequence[claims.MeasuredRow], plan: Study) -> Table:
+def _changes(table: StudyTable, rows: Sequence[measured_rows.MeasuredRow], plan: Study) -> Table:
     """Return the changes against the base: a row for each row and figure, published and here."""
-    base_of = claims.bases(table, plan, rows)
+    base_of = measured_rows.bases(table, plan, rows)
     lines: list[tuple[Cell, ...]] = []
     for each in rows:
         if (base := base_of.get(each.name)) is None:
             continue
         for name in table.figures:
-            found = claims.row_effect(base, each, name)
-            said = claims.published_change(table, base.row, each.row, name)
+            found = measured_rows.row_effect(base, each, name)
+            said = measured_rows.published_change(table, base.row, each.row, name)
             if said is None and found is None:
                 continue
-            single = claims.spread(base, each, name)
+            single = measured_rows.spread(base, each, name)
             lines.append(
                 (
                     Name(each.row.label),
-                    claims.term_of(name).head,
+                    measured_rows.term_of(name).head,
                     "-" if said is None else f"{claims.signed(said)} %",
                     NOT_KNOWN if found is None else claims.effect_text(found),
                     "-" if single is None else f"{claims.signed(single[0])} to {claims.signed(single[1])} %",
@@ -158,8 +159,8 @@ def _direction(said: float, found: Effect) -> str:
             return same
 
 
-def _highest(table: StudyTable, rows: Sequence[claims.MeasuredRow]) -> Table:
-    found = claims.highest(table, rows)
+def _highest(table: StudyTable, rows: Sequence[measured_rows.MeasuredRow]) -> Table:
+    found = measured_rows.highest(table, rows)
     several = len({scenario for _, scenario in found}) > 1
     lines = [
         (f"{variant}, {scenario}" if several else variant, "none of the steps" if load is None else number(load))
@@ -169,20 +170,20 @@ def _highest(table: StudyTable, rows: Sequence[claims.MeasuredRow]) -> Table:
     return Table(f"{table.key}-highest", f"{table.title}: highest load", ("", "highest load"), lines, note)
 
 
-def _grid(table: StudyTable, grid: claims.Grid, rows: Sequence[claims.MeasuredRow]) -> list[Table]:
+def _grid(table: StudyTable, grid: measured_rows.Grid, rows: Sequence[measured_rows.MeasuredRow]) -> list[Table]:
     """Return a matrix for each figure, with the values of the first argument as rows, and the Pareto front."""
     shown = []
     columns = (f"{grid.down} (down), {grid.across}", *grid.acrosses)
     for name in table.figures:
-        head = claims.term_of(name).head.text
+        head = measured_rows.term_of(name).head.text
         lines = [(x, *values) for x, values in zip(grid.downs, grid.values(name), strict=True)]
-        shown.append(Table(claims.anchor(table, name), f"{table.title}: {head}", columns, lines, _note(table)))
-    best = claims.front(rows, table.figures)
+        shown.append(Table(measured_rows.anchor(table, name), f"{table.title}: {head}", columns, lines, _note(table)))
+    best = measured_rows.front(rows, table.figures)
     leading = [
         (Name(each.row.label), *(_value(each, name) for name in table.figures)) for each in rows if each.name in best
     ]
     note = "No other combination is better in one of the figures without being worse in another."
-    heads: list[str | Head] = ["", *(claims.term_of(name).head for name in table.figures)]
+    heads: list[str | Head] = ["", *(measured_rows.term_of(name).head for name in table.figures)]
     return [*shown, Table(f"{table.key}-front", f"{table.title}: Pareto front", heads, leading, note)]
 
 

@@ -34,7 +34,7 @@ _WORDS: Mapping[str, str] = {
     "quantization": "",
     "dtype": "",
 }
-_NAMELESS = ("served-model-name", "trust-remote-code")  # that nobody compares
+_NAMELESS = ("served-model-name", "trust-remote-code")  # no part of a variant's name
 _LONGEST = 60  # of a name, in characters
 _CARDS_GIB = (16, 24, 48, 80, 141)
 _FAR = math.log(4)  # of a preset's size, beyond the nearest one's

@@ -1,4 +1,4 @@
-"""What would refuse the runs of a sweep on this machine, found before the first one."""
+"""Checks before the first run of a sweep: what would make its runs fail on this machine."""
 
 from inferload.base.errors import UsageError
 from inferload.campaign.sweep.definition import Sweep

@@ -111,7 +111,7 @@ class StudyTable(ScenarioPart):
 
 
 class Why(ScenarioPart):
-    """What explains a finding, by finding: each claim can hold and fail. None is shown where nothing was tested."""
+    """Reasons of a claim, one for each finding. Without a test no reason is shown."""
 
     holds: Words = Field(description="reason if the claim holds")
     fails: Words = Field(description="reason if the opposite is found, or the condition does not hold")

@@ -341,7 +341,7 @@ _Marks = tuple[list[int], list[int] | None]
 
 
 def _between(tokenize: Tokenize, marks: _Marks, lead: str, texts: Sequence[str]) -> list[int]:
-    """Return the tokens of each text with its lead, between separators; empty if they cannot be told apart."""
+    """Return the number of tokens of each text with its lead; empty if the separators between them merge with a text."""
     head, separator = marks
     if separator is None:
         return []

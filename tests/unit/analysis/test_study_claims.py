@@ -5,8 +5,9 @@ from functools import cache
 from pathlib import Path
 
 import pytest
-from inferload.analysis.study import findings
-from inferload.analysis.study.findings import Answer, MeasuredRow
+from inferload.analysis.study import findings, measured_rows
+from inferload.analysis.study.findings import Answer
+from inferload.analysis.study.measured_rows import MeasuredRow
 from inferload.analysis.study.results import StudyResults, StudyRun
 
 from inferload.campaign.sweep import study as studies
@@ -49,7 +50,7 @@ class Made:
 
     def __init__(self, plan: Study, claim: Claim) -> None:
         self.plan, self.claim, self.table = plan, claim, plan.table(claim.table)
-        self.rows = [each.row for each in findings.measured(self.table, plan, EMPTY)]
+        self.rows = [each.row for each in measured_rows.measured(self.table, plan, EMPTY)]
         self.users = {
             name: load.scenario.arrivals.most_users if isinstance(load.scenario.arrivals, Closed) else None
             for name, load in plan.parts[self.table.part].loads().items()
@@ -76,7 +77,7 @@ class Made:
     def most(self, row: Row, name: str) -> float:
         """Return the largest value that a figure of a row can have."""
         key = gate_grammar.parse(f"{name} < 0").name
-        if findings.term_of(name).figure.form == "share":
+        if measured_rows.term_of(name).figure.form == "share":
             return 1.0
         users = self.users.get(row.scenario or "")
         return float(users) if key in BY_USERS and users else 1e9
@@ -102,11 +103,11 @@ class Made:
         values: Values = {}
         if claim.expect == "best":
             for name in (claim.figure,) if claim.figure else self.table.figures:
-                better = 0.5 if findings.term_of(name).better == "lower" else 2.0
+                better = 0.5 if measured_rows.term_of(name).better == "lower" else 2.0
                 values[claim.row or "", name] = 0.4 * (better if holds else 1 / better)
                 values |= {(row.name, name): 0.4 for row in self.rows if row.name != claim.row}
         elif claim.expect is not None:
-            bases = findings.bases(self.table, self.plan, [MeasuredRow(row, ()) for row in self.rows])
+            bases = measured_rows.bases(self.table, self.plan, [MeasuredRow(row, ()) for row in self.rows])
             targets = [row for row in targets if claim.row or row.name in bases]
             name, size = claim.figure or "", 0.6 if claim.least is None else max(0.6, claim.least + 0.1)
             size = max([size, *(abs(change) + 0.1 for row in targets if (change := self.published(row, bases)))])
@@ -132,7 +133,7 @@ class Made:
         found = (
             None
             if reference is None
-            else findings.published_change(self.table, reference, row, self.claim.figure or "")
+            else measured_rows.published_change(self.table, reference, row, self.claim.figure or "")
         )
         return found
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from inferload.analysis.data import ran as of_load
 from inferload.analysis.data.ran import Ran
-from inferload.analysis.study import findings, page, tables
+from inferload.analysis.study import findings, measured_rows, page, tables
 from inferload.analysis.study.results import StudyResults, StudyRun
 from msgspec import structs
 
@@ -171,9 +171,10 @@ def test_an_answer_follows_from_the_interval(shift: float, noise: float, expect:
     )
     found = findings.finding(plan_of(text).claims[0], plan_of(text), results(*pairs(BEFORE, after)))
     rows = {
-        each.name: each for each in findings.measured(plan_of().tables[0], plan_of(), results(*pairs(BEFORE, after)))
+        each.name: each
+        for each in measured_rows.measured(plan_of().tables[0], plan_of(), results(*pairs(BEFORE, after)))
     }
-    measured = findings.row_effect(rows["old"], rows["new"], TTFT)
+    measured = measured_rows.row_effect(rows["old"], rows["new"], TTFT)
     assert measured is not None
     assert measured.low is not None
     assert measured.high is not None
@@ -228,8 +229,8 @@ def test_a_change_has_three_digits(change: float, text: str) -> None:
 
 def test_published_changes_follow_from_published_values() -> None:
     old, new = plan_of().tables[0].rows
-    assert findings.published_change(plan_of().tables[0], old, new, TTFT) == -0.5
-    assert findings.published_change(plan_of().tables[0], old, new, "prefix_cache_hit_rate") is None
+    assert measured_rows.published_change(plan_of().tables[0], old, new, TTFT) == -0.5
+    assert measured_rows.published_change(plan_of().tables[0], old, new, "prefix_cache_hit_rate") is None
 
 
 STEPS = (
@@ -249,8 +250,8 @@ def test_the_highest_load_is_the_last_step_before_the_first_failure(a: list[floa
         for step, value in enumerate(values)
     ]
     plan = plan_of(STEPS)
-    rows = findings.measured(plan.tables[0], plan, results(*runs))
-    found = findings.highest(plan.tables[0], rows)
+    rows = measured_rows.measured(plan.tables[0], plan, results(*runs))
+    found = measured_rows.highest(plan.tables[0], rows)
     for name, values in (("a", a), ("b", b)):
         good = next((step for step, value in enumerate(values) if value < 0.95), len(values))
         assert found[name, "s"] == (float(good) if good else None)
@@ -276,8 +277,8 @@ def test_no_row_of_the_front_is_surpassed(values: list[tuple[int, int]]) -> None
         run(variant, 0, ttft=float(ttft), tpot=float(tpot))
         for variant, (ttft, tpot) in zip(plan.parts["only"].labels, values, strict=True)
     ]
-    rows = findings.measured(plan.tables[0], plan, results(*runs))
-    front = findings.front(rows, plan.tables[0].figures)
+    rows = measured_rows.measured(plan.tables[0], plan, results(*runs))
+    front = measured_rows.front(rows, plan.tables[0].figures)
     assert front
     by_label = {each.name: (each.value(TTFT) or 0, each.value(TPOT) or 0) for each in rows}
     for label, found in by_label.items():
