@@ -9,7 +9,12 @@ from typing import Any
 import pytest
 from e2e_runs import FinishedRun, Sandbox, check_counts, check_files, scenario
 
+from inferload.results.documents.figures_document import LEAST_SHARE
+
 FACTORS = (0.5, 0.9, 1.2, 4.0)
+
+# Of the offered turns that did not end in the measure phase. Between the two, noise decides whether overload is reported.
+KEPT_UP, FELL_BEHIND = LEAST_SHARE, 0.2
 
 Cell = tuple[float, str, str]  # factor, arrivals, mode
 
@@ -62,3 +67,16 @@ def check_at(ended: Any, overloaded: bool | None) -> None:
     assert rates["turns_per_s"] == pytest.approx(recomputed, rel=0.03)
     reported = "overload" in {reason["code"] for reason in summary["verdict"]["reasons"]}
     assert overloaded in (reported, None), figures
+
+
+def check_as_recorded(ended: Any) -> None:
+    """Check the rate, and that overload is reported if the turn files show it. Skips the test if they decide nothing.
+
+    The capacity during the run is not known: other work on the machine changes it.
+    """
+    offered = ended.summary["rates"]["offered_sessions_per_s"]
+    behind = 1 - recomputed_rate(ended.run_dir, ended.turns) / offered
+    decided = behind < KEPT_UP or behind > FELL_BEHIND
+    check_at(ended, behind > FELL_BEHIND if decided else None)
+    if not decided:
+        pytest.skip(f"{behind:.1%} of the offered turns did not end: overload was not checked")
