@@ -147,10 +147,11 @@ def _refused(comparison: "Comparison") -> str:
 
 def _compared(arguments: argparse.Namespace) -> "list[Comparison]":
     """Read the sides and compare each candidate with the baseline."""
-    from ..comparison import baselines, max_change, requirements, tables
+    from ..comparison import baselines, max_change, requirements
     from ..comparison.arms import by_arm
     from ..comparison.comparable import different_clocks, distinct
     from ..comparison.compare import compare, compare_with_occasions
+    from ..comparison.output import tables
     from ..comparison.read_sides import expanded, named_side
     from ..comparison.sides import NAMES, of_class, priced, with_concurrency
     from ..data.figures import ALL, figure, primary_of
@@ -202,7 +203,7 @@ def _limited(comparison: "Comparison", limits: "list[MaxChange]") -> "Comparison
 
 
 def _output(arguments: argparse.Namespace, comparisons: "list[Comparison]") -> None:
-    from ..comparison import documents, text
+    from ..comparison.output import documents, text
 
     forms = {
         "text": text.text,
@@ -214,7 +215,7 @@ def _output(arguments: argparse.Namespace, comparisons: "list[Comparison]") -> N
     output = "markdown" if arguments.markdown == _PRINT else arguments.format
     print(forms[output](comparisons), end="")
     if arguments.write is not None:
-        from ..comparison import page
+        from ..comparison.output import page
 
         files = {"md": text.markdown, "json": documents.json_text, "xml": documents.junit, "html": page.of_comparisons}
         for suffix, form in files.items():

@@ -16,7 +16,7 @@ from ..comparison import sweep_folder
 from ..comparison.arms import between_arms, by_arm, compare_arms
 from ..comparison.comparable import CACHE_ARM, configuration, value_text
 from ..comparison.compare import Comparison, compare, table_rows
-from ..comparison.page import Part, html, summary_line
+from ..comparison.output.page import Part, html, summary_line
 from ..comparison.read_sides import path_label, read_run
 from ..comparison.sides import NAMES, WARMING, Run, Side, TableRow
 from ..data.figures import ALL, DEFAULT_PRIMARY, figure

@@ -20,7 +20,7 @@ from inferload.results.open_run import OpenRun
 from ..charts import load
 from ..charts.chart import Picture
 from ..charts.load import FIGURES
-from ..comparison.page import curve
+from ..comparison.output.page import curve
 from ..comparison.read_sides import read_run
 from ..comparison.sides import Side
 from ..pages import shell

@@ -4,8 +4,6 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-import msgspec
-
 from inferload.base import rundir
 from inferload.base.errors import explained
 from inferload.base.numbers import plural
@@ -22,7 +20,7 @@ from ..pages.wording import is_simulated, simulated
 from . import charts, tables
 from .findings import Finding, finding
 from .measured_rows import measured
-from .results import StudyResults, collect, read_results
+from .results import StudyResults, collect, encoded, read_results
 
 _IN_TWO_LINES, _SHOWN = 8, 16  # claims on a terminal
 _BY_CONSTRUCTION = Words(
@@ -48,7 +46,7 @@ def make_study(folder: Path, details: bool = False) -> tuple[object, ...]:
     results = collect(plan, folder)
     text, page = folder / "index.md", folder / "index.html"
     with explained(f"page of {folder}", "make the directory writable"):
-        (folder / RESULTS).write_bytes(msgspec.json.format(msgspec.json.encode(results), indent=1))
+        (folder / RESULTS).write_bytes(encoded(results))
         rundir.write_text(text, markdown(plan, results))
         rundir.write_text(page, html(plan, results))
     shown = list(map(table.text, map(texts.table, _tables(plan, results)))) if details else []

@@ -3,7 +3,7 @@
 from itertools import product
 from pathlib import Path
 
-from msgspec import Struct
+from msgspec import Struct, json
 from msgspec.structs import replace
 
 from inferload.base import rundir
@@ -21,7 +21,7 @@ from ..data.ran import Ran, ran
 FORMAT = 1
 
 
-class StudyRun(Struct, frozen=True, kw_only=True):
+class StudyRun(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A run, or one step of its load. `level`: verdict of the measurement, `reasons`: its reasons by code.
 
     `values`: by figure, None if unknown; `unsteady`: percentiles among them with fewer than 10 samples beyond. `ran`: load of a
@@ -50,6 +50,12 @@ class StudyResults(Struct, frozen=True, kw_only=True):
     machine: str = ""
     inferload: str = ""
     runs: list[StudyRun] = []
+
+
+def encoded(results: StudyResults) -> bytes:
+    """Return results.json, with a line per run: a repeated run changes one line."""
+    head = json.encode(replace(results, runs=[])).removesuffix(b"]}")
+    return b"%b\n%b\n]}\n" % (head, b",\n".join(map(json.encode, results.runs)))
 
 
 def read_results(path: Path) -> StudyResults:

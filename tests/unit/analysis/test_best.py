@@ -13,11 +13,12 @@ import pytest
 import summaries
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from inferload.analysis.comparison import documents, requirements, tables
-from inferload.analysis.comparison import text as output
+from inferload.analysis.comparison import requirements
 from inferload.analysis.comparison.best import BestSide, Decision, best_by_goal
 from inferload.analysis.comparison.compare import Comparison, compare
-from inferload.analysis.comparison.page import of_comparisons, summary_line
+from inferload.analysis.comparison.output import documents, tables
+from inferload.analysis.comparison.output import text as output
+from inferload.analysis.comparison.output.page import of_comparisons, summary_line
 from inferload.analysis.comparison.read_sides import read_side
 from inferload.analysis.comparison.sides import NAMES, Run, Side, of_class
 from inferload.analysis.data.figures import ALL, BALANCE, COST, figure, primary_of

@@ -14,9 +14,10 @@ import summaries
 import yaml
 from hypothesis import given
 from hypothesis import strategies as st
-from inferload.analysis.comparison import baselines, costs, documents, max_change, page, tables
-from inferload.analysis.comparison import text as output
+from inferload.analysis.comparison import baselines, costs, max_change
 from inferload.analysis.comparison.compare import Comparison, compare, table_rows
+from inferload.analysis.comparison.output import documents, page, tables
+from inferload.analysis.comparison.output import text as output
 from inferload.analysis.comparison.plausible import faults
 from inferload.analysis.comparison.read_sides import expanded, read_run, read_side, settings_of_load
 from inferload.analysis.comparison.sides import NAMES, Run, Side, priced

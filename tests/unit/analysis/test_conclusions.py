@@ -12,11 +12,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from inferload.analysis.charts.load import FIGURES, Curve, LoadPoint, picture
-from inferload.analysis.comparison import documents, page, tables
-from inferload.analysis.comparison import text as output
 from inferload.analysis.comparison.best import best_by_goal
 from inferload.analysis.comparison.comparable import distinct
 from inferload.analysis.comparison.compare import Comparison, compare
+from inferload.analysis.comparison.output import documents, page, tables
+from inferload.analysis.comparison.output import text as output
 from inferload.analysis.comparison.sides import Run, Side
 from inferload.analysis.data.figures import ALL, figure
 from run_folders import write_run

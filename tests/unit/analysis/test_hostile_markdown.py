@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 import synthetic_run as synthetic
-from inferload.analysis.comparison import text as comparison_text
 from inferload.analysis.comparison.compare import compare
+from inferload.analysis.comparison.output import text as comparison_text
 from inferload.analysis.comparison.read_sides import read_side
 from inferload.analysis.data.figures import figure
 from inferload.analysis.report import report

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from inferload.analysis.comparison import documents
-from inferload.analysis.comparison import text as output
 from inferload.analysis.comparison.compare import compare
+from inferload.analysis.comparison.output import documents
+from inferload.analysis.comparison.output import text as output
 from inferload.analysis.comparison.read_sides import read_side
 from inferload.analysis.data.figures import figure
 from inferload.analysis.interop import imported

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 import synthetic_run as synthetic
-from inferload.analysis.comparison import text as comparison
+from inferload.analysis.comparison.output import text as comparison
 from inferload.analysis.data import frames
 from inferload.analysis.pages import shell, texts
 from inferload.analysis.pages.glossary import FIGURES

@@ -13,11 +13,12 @@ import pytest
 import summaries
 from hypothesis import given
 from hypothesis import strategies as st
-from inferload.analysis.comparison import baselines, documents
-from inferload.analysis.comparison import text as output
+from inferload.analysis.comparison import baselines
 from inferload.analysis.comparison.best import best_by_goal
 from inferload.analysis.comparison.compare import compare
 from inferload.analysis.comparison.not_served import compare as decide
+from inferload.analysis.comparison.output import documents
+from inferload.analysis.comparison.output import text as output
 from inferload.analysis.comparison.served import mostly_not_served
 from inferload.analysis.comparison.sides import NAMES, Run, Side
 from inferload.analysis.data.figures import ALL, figure

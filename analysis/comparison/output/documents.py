@@ -5,11 +5,12 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 from xml.etree import ElementTree
 
-from . import costs, tables
-from .arms import between_arms
-from .best import BestSide, Decision, best_by_goal
-from .compare import Comparison, FigureRow, table_rows
-from .requirements import Checked
+from .. import costs
+from ..arms import between_arms
+from ..best import BestSide, Decision, best_by_goal
+from ..compare import Comparison, FigureRow, table_rows
+from ..requirements import Checked
+from . import tables
 from .text import change_text, collapses, headline, not_served_text, title
 
 

@@ -5,17 +5,17 @@ from dataclasses import dataclass, replace
 
 from inferload.base.numbers import short
 
-from ..charts import load
-from ..charts.chart import Picture
-from ..charts.load import FIGURES, Curve, LoadPoint
-from ..data import ran as of_load
-from ..pages import shell
-from ..pages.texts import Name, tr
+from ...charts import load
+from ...charts.chart import Picture
+from ...charts.load import FIGURES, Curve, LoadPoint
+from ...data import ran as of_load
+from ...pages import shell
+from ...pages.texts import Name, tr
+from ..arms import between_arms
+from ..best import best_by_goal
+from ..compare import Comparison, table_rows
+from ..sides import LoadFigures, Side, TableRow, mean_over_runs
 from . import text
-from .arms import between_arms
-from .best import best_by_goal
-from .compare import Comparison, table_rows
-from .sides import LoadFigures, Side, TableRow, mean_over_runs
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,15 +13,16 @@ from inferload.results.statistics.not_served import LEVEL as NOT_SERVED_LEVEL
 from inferload.results.statistics.paired_runs import ALPHA, OTHERS_ALONE, POWER
 from inferload.turns.states import DROPPED, FAILED, UNFINISHED
 
-from ..data.figures import OF_GOALS
-from ..pages import texts, wording
-from ..pages.texts import Name, tr
-from . import costs, tables
-from .arms import between_arms
-from .best import Decision, best_by_goal
-from .compare import RECOMMENDED_PAIRS, Comparison, FigureRow, table_rows
-from .not_served import LOAD, TITLE, NotServedTurns, collapse_text, has_collapsed
-from .sides import Side, TableRow
+from ...data.figures import OF_GOALS
+from ...pages import texts, wording
+from ...pages.texts import Name, tr
+from .. import costs
+from ..arms import between_arms
+from ..best import Decision, best_by_goal
+from ..compare import RECOMMENDED_PAIRS, Comparison, FigureRow, table_rows
+from ..not_served import LOAD, TITLE, NotServedTurns, collapse_text, has_collapsed
+from ..sides import Side, TableRow
+from . import tables
 
 
 def headline(comparison: Comparison) -> str:

@@ -8,12 +8,12 @@ from inferload.figures.rate_figures import OUTPUT, TURNS
 from inferload.figures.table import Cell, Table
 from inferload.figures.turn_figures import E2E, TPOT, TTFT
 
-from ..data.figures import OF_TEXTS, TABLE, Term
-from ..pages.texts import Name
-from . import costs
-from .best import BestSide, Decision
-from .compare import Comparison, FigureRow, table_rows
-from .sides import Side, TableRow
+from ...data.figures import OF_TEXTS, TABLE, Term
+from ...pages.texts import Name
+from .. import costs
+from ..best import BestSide, Decision
+from ..compare import Comparison, FigureRow, table_rows
+from ..sides import Side, TableRow
 
 _BLOCK = (Term(TTFT, "p50"), Term(TTFT, "p99"), Term(TPOT, "mean"), Term(E2E, "p50"), Term(TURNS), Term(OUTPUT))
 BLOCK_NAMES = tuple(term.name for term in _BLOCK)

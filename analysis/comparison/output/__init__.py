@@ -1,0 +1,1 @@
+"""A comparison as text, tables, a page, JSON and JUnit XML."""
