@@ -8,16 +8,20 @@ from typing import Any
 
 from inferload.scenario.files.yaml_text import parse
 
-_IMAGE = re.compile(r"(?P<before>\s*(?:- +)?)image: *\S")
 _COMMANDS = ("entrypoint", "command", "args")  # in the order in which they are run
+_KEY = re.compile(rf"(?P<before>\s*(?:- +)?)(?:image: *\S|(?:{'|'.join(_COMMANDS)}):(?:\s|$))")
+_FENCES = ("```", "~~~")
 
 
 def as_commands(text: str) -> str:
-    """Return the text with a line `docker run ...` for each container with a command for vLLM, in place of its keys."""
+    """Return the text with a line `docker run ...` for each container with a command for vLLM, in place of its keys.
+
+    Of an excerpt without the image the line is the command.
+    """
     lines = text.splitlines()
     read: dict[int, int] = {}  # the line after the last mapping, by its column
     for at, line in enumerate(lines):
-        if (match := _IMAGE.match(line)) and at >= read.get(column := len(match["before"]), 0):
+        if (match := _KEY.match(line)) and at >= read.get(column := len(match["before"]), 0):
             first, end = _mapping(lines, at, column)
             read[column] = end
             keys = [each[column:] for each in lines[first:end]]
@@ -30,7 +34,7 @@ def _mapping(lines: list[str], at: int, column: int) -> tuple[int, int]:
     """Return the lines of the mapping with a key in a column: those around it that are blank or begin there or later."""
 
     def begins(line: str) -> str:
-        return line[:column].strip()
+        return line.strip() if line.lstrip().startswith(_FENCES) else line[:column].strip()
 
     first, end = at, at + 1
     while first and not begins(lines[first]) and begins(lines[first - 1]) in ("", "-"):
@@ -41,18 +45,20 @@ def _mapping(lines: list[str], at: int, column: int) -> tuple[int, int]:
 
 
 def _words(container: Any) -> list[str]:
-    """Return the words of `docker run` for a container; none without a command, or with one that is not of vLLM."""
+    """Return the command line of a container; none without a command, or with one that is not of vLLM."""
     if not isinstance(container, Mapping):
         return []
     words: list[str] = []
     for part in (container.get(key) for key in _COMMANDS):
         with suppress(ValueError):  # of a quotation that is not closed
             words += map(str, part) if isinstance(part, list) else shlex.split(part) if isinstance(part, str) else ()
-    image = str(container.get("image"))
+    image = str(container.get("image") or "")
     if not words or "vllm" not in f"{image} {words}":
         return []
-    variables = [word for each in _environment(container) for word in ("-e", each)]
-    return ["docker", "run", *variables, image, *words]
+    variables = list(_environment(container))
+    if not image:
+        return ["env", *variables, *words]
+    return ["docker", "run", *(word for each in variables for word in ("-e", each)), image, *words]
 
 
 def _environment(container: Mapping[str, Any]) -> Iterator[str]:

@@ -25,6 +25,10 @@ _PROGRAM = re.compile(r"(?:.*/)?vllm|vllm\.entrypoints\.cli\.main")
 _IMAGE = re.compile(r"(?:[\w.:-]+/)*vllm-openai[\w-]*(?:[:@]\S+)?")
 _CONTAINER = re.compile(r"(?:.*/)?(?:docker|podman|nerdctl)")
 _OPTION = re.compile(r"-[^\d]")  # and no negative number
+# Clients whose result files `compare` reads.
+_CLIENT = re.compile(
+    r"aiperf|evalscope|genai-bench|guidellm|inference-perf|sglang\.bench_serving|(?:.*/)?bench_serving\.py"
+)
 # Where commands name a version of vLLM: packages and tags of its image; tags of its repository.
 _NUMBER = r"(0\.\d+(?:\.\d+)?)(?:[.+-]?(?:post|rc|cu)?\d+)*"
 _VERSIONED = re.compile(rf"(?:vllm(?:\[[\w,-]*\])?==?|(?:\S*/)?vllm-openai:v?){_NUMBER}")
@@ -92,6 +96,9 @@ def remark(command: Command) -> str | None:
     for name, data_set in DATA_SETS.items():
         if any(word.endswith(data_set.file) for word in words):
             return f"{program} {data_set.file}: inferload fetch {name} downloads this file"
+    client = next((word for word in words if _CLIENT.fullmatch(word)), None)
+    if client and any(map(_OPTION.match, words)):
+        return f"{client}: the load of another client is not translated; inferload compare reads its results"
     urls = [without_userinfo(word) for word in words[1:] if re.search(r"/(?:v1/\w|metrics|health)", word)]
     if program == "curl" and urls:
         return f"curl {urls[0][:100]}: inferload doctor checks a server"

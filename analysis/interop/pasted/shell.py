@@ -41,7 +41,7 @@ _PROGRAMS = r"vllm benchmark_\w+(?:\.py)? python[\d.]* docker podman nerdctl bas
 _WRAPPERS = (
     "nohup sudo exec env time numactl taskset setsid srun nice stdbuf timeout uvx? conda poetry screen tmux ssh kubectl"
 )
-_OTHERS = r"cd mkdir source export pip[\d.]* git wget curl"
+_OTHERS = r"cd mkdir source export pip[\d.]* git wget curl aiperf evalscope genai-bench guidellm inference-perf"
 _START = rf"(?:\S*/)?(?:{'|'.join(f'{_PROGRAMS} {_WRAPPERS} {_OTHERS}'.split())})"
 _STARTS = re.compile(_START)
 # What stands before a command or a continued line: an environment and user@host, a folder, PowerShell's or a bare prompt,

@@ -128,6 +128,8 @@ LINE = "vllm serve M --max-num-seqs 8 --dtype float16"
             f'command: [vllm, serve]\n        args:\n        - M\n        - {FLAGS[0]}\n        - "8"\n        - --dtype=float16',
         ),
         KUBERNETES.replace("ARGS", f"command: [/bin/sh, -c]\n        args: ['{LINE}']"),
+        f'```\n    command: ["/bin/sh", "-c"]\n    args:\n    - "{LINE}"\n    env: [{{name: A, value: 1}}]\n```\nText.',
+        f"```\nenv:\n- name: A\n  value: 1\ncommand: {json.dumps(LINE.split())}\n```\nMore: text",
     ],
 )
 def test_a_server_is_the_same_in_what_runs_it(text: str) -> None:
@@ -289,7 +291,9 @@ def test_any_text_is_read(text: str) -> None:
             "pip install vllm",
             "curl http://a/v1/chat/completions -d '{}'",
             "'",
-            "aiperf profile -m a",
+            *("aiperf profile -m a", "python3 -m sglang.bench_serving --backend vllm --num-prompts 100"),
+            *("evalscope perf --parallel 1 10", "guidellm benchmark --target http://localhost:8000 --rate-type sweep"),
+            *("guidellm is another client", "command: [vllm]", "args:\n- vllm", "```\ncommand: [vllm, chat]\n```"),
         ),
         *(
             "vllm serve",
