@@ -36,9 +36,8 @@ def test_the_kv_cache_of_a_sequence_has_the_size_of_the_formula() -> None:
     found = sizing.sizing_of(named("llama70-base"))
     assert found.kv_bytes_per_token == 2 * 80 * 8 * 128 * 2
     assert found.kv_bytes_per_token * 4096 == 1.25 * GIB
-    assert (
-        sizing.sizing_of(changed(named("llama70-base"), ["kv-cache-dtype=fp8"])).kv_bytes_per_token == 2 * 80 * 8 * 128
-    )
+    halved = sizing.sizing_of(changed(named("llama70-base"), ["kv-cache-dtype=fp8"]))
+    assert halved.kv_bytes_per_token == 2 * 80 * 8 * 128
     assert "4,096 tokens take 1.25 GiB" in dict(sizing.rows(found))["KV cache"]
 
 
@@ -86,11 +85,7 @@ def test_a_shape_is_found_by_the_name_of_its_model(model: str, shape: hardware.M
     assert hardware.shape_of(model) == shape
 
 
-@given(
-    st.sampled_from(list(bundled())),
-    st.integers(1, 100_000),
-    st.integers(1, 100_000),
-)
+@given(st.sampled_from(list(bundled())), st.integers(1, 100_000), st.integers(1, 100_000))
 def test_what_fits_is_in_the_memory_of_the_card(name: str, length: int, longer: int) -> None:
     variant = named(name)
     found = sizing.sizing_of(variant)
@@ -134,34 +129,23 @@ def test_only_layers_of_full_attention_have_a_kv_cache() -> None:
     assert found.capacity.sequences(262_144) == 1
     fits = dict(sizing.rows(found))["fits"]
     assert fits.startswith("at most ")
-    assert (
-        "without the model's own head, which drafts, without the state of its layers of linear attention: 1 sequence of"
-        in fits
-    )
+    without = "without the model's own head, which drafts, without the state of its layers of linear attention"
+    assert f"{without}: 1 sequence of" in fits
 
 
 def test_a_card_of_a_published_text_has_a_note_for_the_current_version(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["deploy", "show", "t4-baseline"]) == 0
     assert "card capability 7.5: float16" in " ".join(capsys.readouterr().out.split())
-    cards = {variant.hardware.gpu: variant.hardware.note for variant in bundled().values()}
-    assert all(
-        cards[name].startswith("capability ") for name in ("Tesla T4", "A100 80GB", "H100 80GB", "any with 48 GB")
-    )
+    notes = {variant.hardware.gpu: variant.hardware.note for variant in bundled().values()}
+    cards = ("Tesla T4", "A100 80GB", "H100 80GB", "any with 48 GB")
+    assert all(notes[name].startswith("capability ") for name in cards)
 
 
-@pytest.mark.parametrize(
-    "setting",
-    [
-        "max-model-len=0",
-        "max-model-len=-2",
-        "num-gpu-blocks-override=1",
-        "gpu-memory-utilization=2",
-        "gpu-memory-utilization=0",
-        "max-num-seqs=0",
-        "block-size=0",
-        "unknown-flag=1",
-    ],
-)
+OUT_OF_RANGE = """max-model-len=0 max-model-len=-2 num-gpu-blocks-override=1 gpu-memory-utilization=2
+    gpu-memory-utilization=0 max-num-seqs=0 block-size=0 unknown-flag=1"""
+
+
+@pytest.mark.parametrize("setting", OUT_OF_RANGE.split())
 def test_a_value_out_of_range_leaves_the_sizes_open(setting: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["deploy", "show", "llama3-baseline", "--set", setting]) == 0
     shown = " ".join(capsys.readouterr().out.split())
