@@ -59,8 +59,7 @@ def texts_in(node: ast.AST) -> Iterator[str]:
 @cache
 def sources() -> frozenset[str]:
     """Return the texts of the code, their sentences and clauses, with `{}` for what they insert."""
-    places = (ROOT / "inferload", ROOT / "analysis")
-    found = {text_of(node) or "" for path, node in nodes() if any(map(path.is_relative_to, places))}
+    found = {text_of(node) or "" for _, node in nodes("inferload", "analysis")}
     found |= {spoken for path in PAGES.glob("*.j2") for spoken in SPOKEN.findall(path.read_text(encoding="utf-8"))}
     found |= {figure.title for figure in FIGURES}
     return frozenset(
@@ -100,9 +99,8 @@ def test_each_fixed_text_of_a_template_is_looked_up_and_has_a_chinese_one(chines
 def labels() -> Iterator[tuple[str, str]]:
     """Yield titles and columns of tables, heads, and titles of charts and axes in the code, with their places."""
     places = {"Table": (1, 2), "_of_figures": (2,), "_folded": (1,), "Picture": (1,), "Head": (0,), "title": (0,)}
-    folders = (ROOT / "analysis", ROOT / "inferload" / "results" / "tables")
-    for path, call in nodes():
-        if isinstance(call, ast.Call) and isinstance(call.func, ast.Name) and any(map(path.is_relative_to, folders)):
+    for path, call in nodes("analysis", "inferload/results/tables"):
+        if isinstance(call, ast.Call) and isinstance(call.func, ast.Name):
             for at in places.get(call.func.id, ()):
                 for text in texts_in(call.args[at]) if at < len(call.args) else ():
                     yield f"{path.name}:{call.lineno}", text

@@ -24,7 +24,8 @@ from inferload.scenario.files import data_files
 COMMANDS = [name for group in GROUPS.values() for name in group]
 NAMED = re.compile(rf"\binferload ({'|'.join(COMMANDS)})\b(.*)")
 # The lines of `import` name files that it writes; its own tests run them.
-NODES = [node for path, node in nodes() if "pasted" not in path.parts and path.name != "import_lines.py"]
+CODE = nodes("inferload", "analysis", "deploy", "locustfiles")
+NODES = [node for path, node in CODE if "pasted" not in path.parts and path.name != "import_lines.py"]
 
 
 def test_each_command_with_values_is_made_for_a_shell_and_accepted() -> None:
