@@ -100,8 +100,12 @@ def pairs(before: Sequence[float], after: Sequence[float], tpot: float = 50.0) -
 BEFORE, AFTER = (200, 210, 190, 205, 195, 200), (100, 104, 97, 101, 99, 100)
 
 
-def test_the_page_has_claims_tables_and_limits(golden) -> None:  # type: ignore[no-untyped-def]
-    golden("study.md", page.markdown(plan_of(), results(*pairs(BEFORE, AFTER), run("b", 6, level="invalid", ttft=1.0))))
+def test_invalid_runs_are_named_and_not_counted() -> None:
+    """The rest of a page: the stored ones of docs/studies."""
+    text = page.markdown(plan_of(), results(*pairs(BEFORE, AFTER), run("b", 6, level="invalid", ttft=1.0)))
+    assert "| Runs | 13 runs; 12 valid; 1 invalid |" in text
+    assert "\n| new | 100.1 | 49.99 | 95 % |\n" in text
+    assert "\n* Not valid and not counted: only/s/b/6:" in text
 
 
 def ran(seconds: float, users: str = "16 users", tokens: float | None = 64.0) -> Ran:

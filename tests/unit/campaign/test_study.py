@@ -119,8 +119,6 @@ def small(tmp_path: Path) -> Path:
         ("part: only", "part: other", "no part other; the study has only"),
         ("base: old", "base: none", "base none is no row; name one of old, new"),
         ("published: [1]", "published: [1, 2]", "2 published values for 1 figures"),
-        ("row: new", "row: newer", "newer is no row of table t"),
-        ("expect: lower, ", "", "give exactly one of expect and holds"),
         ("    base: old\n", "", "table t has no base"),
         ("[mean(ttft_ms)]", "[mean(ttft)]", "ttft"),
         ("baseline: tiny-baseline", "baseline: tiny-basline", "did you mean tiny-baseline?"),
