@@ -36,7 +36,8 @@ def _of(option: str, unit: str) -> Callable[[Translation], str]:
 
 
 # Parts of a name, in the order in which they are added until all names differ.
-_PARTS = (_lengths, *map(_of, ("max-concurrency", "request-rate", "num-prompts", "seed"), ("c", "rate-", "n", "seed-")))
+_NAMED = {"max-concurrency": "c", "request-rate": "rate-", "num-prompts": "n", "seed": "seed-"}
+_PARTS = (_lengths, *(_of(option, unit) for option, unit in _NAMED.items()))
 
 
 def distinct(loads: Sequence[Translation]) -> list[Translation]:

@@ -84,8 +84,6 @@ def test_a_command_line_becomes_a_scenario(
 
 # Command lines, each above keys of its scenario.
 KEYS = """\
-vllm bench serve --dataset-name sharegpt --dataset-path t.jsonl --sharegpt-output-len 200
-    {workload.source.filters: {min_prompt_tokens: 4, max_prompt_tokens: 1024}}
 vllm bench serve --dataset-name sharegpt --dataset-path t.jsonl --sharegpt-output-len 1500
     {workload.source.filters: {min_prompt_tokens: 4, max_prompt_tokens: 548}}
 # each prefix is sent equally often
