@@ -117,9 +117,11 @@ def ratios(base: MeasuredRow, other: MeasuredRow, name: str) -> dict[int, float]
 def bases(table: StudyTable, plan: Study, rows: Sequence[MeasuredRow]) -> dict[str, MeasuredRow]:
     """Return the row that the changes of each row refer to, by label; without the bases themselves."""
     part = plan.parts.get(table.part)
-    baseline, by_row = part.labels[0] if part else "", {id(each.row): each for each in rows}
-    found = {each.name: table.base_of(each.row, [other.row for other in rows], baseline) for each in rows}
-    return {label: by_row[id(row)] for label, row in found.items() if row is not None}
+    baseline = part.labels[0] if part and table.against_baseline else ""
+    of_load = {(each.row.scenario, each.row.load): each for each in rows if each.row.variant == baseline}
+    base = next((each for each in rows if each.name == table.base), None)
+    found = {each.name: base or of_load.get((each.row.scenario, each.row.load)) for each in rows}
+    return {name: each for name, each in found.items() if each is not None and each.name != name}
 
 
 def published_change(table: StudyTable, base: Row, row: Row, name: str) -> float | None:

@@ -3,7 +3,7 @@
 `inferload study` writes the study as it runs to `study.yaml` in its folder; its page is made from that file and the runs.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from types import MappingProxyType
 from typing import Annotated, Any, Literal
@@ -99,15 +99,6 @@ class StudyTable(ScenarioPart):
     def base_label(self) -> str:
         """Label of the row that changes refer to, in the language of the process; empty without `base`."""
         return next((f"{row.label}" for row in self.rows if row.name == self.base), self.base or "")
-
-    def base_of(self, row: Row, rows: Sequence[Row], baseline: str) -> Row | None:
-        """Return the row of `rows` that the changes of a row refer to; None for a base itself. `baseline`: its variant."""
-        if self.base is not None:
-            found = next((each for each in rows if each.name == self.base), None)
-        else:
-            place = (baseline, row.scenario, row.load)
-            found = next((each for each in rows if (each.variant, each.scenario, each.load) == place), None)
-        return None if found is row or not self.has_changes else found
 
 
 class Why(ScenarioPart):
