@@ -14,21 +14,9 @@ from inferload.base.errors import UsageError, explained
 from inferload.scenario.files.yaml_text import as_yaml
 from inferload.scenario.scenario import from_text
 
-from ..interop.pasted import loads
+from ..interop.pasted import kinds, loads
 from ..interop.pasted.bench import Translation, translate
 from ..interop.pasted.family import Family, checked, family, merged
-from ..interop.pasted.kinds import (
-    BENCH,
-    NEWEST,
-    SERVE,
-    Version,
-    VllmCommand,
-    options_of,
-    recognised,
-    remark,
-    version_in,
-    version_of,
-)
 from ..interop.pasted.serve import PastedServer, translated
 from ..interop.pasted.shell import commands
 
@@ -45,7 +33,7 @@ servers (`vllm serve`, the API server, containers) into one family file with a
 variant each, benchmarks (`vllm bench serve`, benchmark_serving.py) into a
 scenario each, and both into a sweep. `vllm bench throughput` becomes a variant
 and the command inferload throughput. Options without an equivalent are listed on
-stderr. Reads the options of vLLM 0.{NEWEST[1]}. Sends nothing."""
+stderr. Reads the options of vLLM 0.{kinds.NEWEST[1]}. Sends nothing."""
 _EPILOG = """Examples:
   inferload import 'vllm serve Qwen/Qwen3-4B --max-model-len 12000'
   inferload import article.md --into imported/
@@ -66,21 +54,17 @@ def register(subparsers: Any) -> None:
     parser = subparsers.add_parser("import", description=_DESCRIPTION, epilog=_EPILOG)
     what = "a command line in quotes, a text file with command lines, or - for stdin"
     parser.add_argument("lines", metavar="LINE-OR-FILE", nargs="+", help=what)
-    parser.add_argument(
-        "--into", metavar="PATH", help="the folder of the files to write, or one new .yaml file (default: stdout)"
-    )
-    parser.add_argument(
-        "--vllm-version",
-        metavar="VERSION",
-        help="version that the lines are for, such as 0.8.4, whose defaults are written out (default: that of the text's pip "
-        "install, git checkout or image)",
-    )
+    into = "the folder of the files to write, or one new .yaml file (default: stdout)"
+    parser.add_argument("--into", metavar="PATH", help=into)
+    version = "version that the lines are for, such as 0.8.4, whose defaults are written out"
+    of_text = "(default: that of the text's pip install, git checkout or image)"
+    parser.add_argument("--vllm-version", metavar="VERSION", help=f"{version} {of_text}")
     parser.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Translate the commands of a text; exit code 2 if there is none that can be translated."""
-    version = None if arguments.vllm_version is None else version_of(arguments.vllm_version)
+    version = None if arguments.vllm_version is None else kinds.version_of(arguments.vllm_version)
     found = _found(_text(arguments.lines), version)
     if found.servers or found.loads:
         files, following = _files(found, arguments.into)
@@ -121,22 +105,22 @@ def _is_file(word: str) -> bool:
         return False
 
 
-def _found(text: str, version: Version | None) -> _Found:
+def _found(text: str, version: kinds.Version | None) -> _Found:
     """Read the commands in their order. A version holds for the commands after it; the first one also for those before."""
     found = _Found()
     given = commands(text)
-    current = version or next(filter(None, map(version_in, given)), None)
+    current = version or next(filter(None, map(kinds.version_in, given)), None)
     for command in given:
-        current = version or version_in(command) or current
+        current = version or kinds.version_in(command) or current
         try:
-            vllm = recognised(command)
+            vllm = kinds.recognised(command)
             if vllm is None:
-                found.lines += filter(None, [remark(command)])
-            elif vllm.kind == BENCH:
+                found.lines += filter(None, [kinds.remark(command)])
+            elif vllm.kind == kinds.BENCH:
                 load = translate(vllm, current)
                 from_text(load.text("x.yaml"), "the scenario")
                 found.loads.append(load)
-            elif vllm.kind == SERVE:
+            elif vllm.kind == kinds.SERVE:
                 found.servers.append(checked(translated(vllm.words, vllm.environment, current)))
             else:
                 _throughput(found, vllm, current)
@@ -145,12 +129,12 @@ def _found(text: str, version: Version | None) -> _Found:
     return found
 
 
-def _throughput(found: _Found, vllm: VllmCommand, version: Version | None) -> None:
+def _throughput(found: _Found, vllm: kinds.VllmCommand, version: kinds.Version | None) -> None:
     """Add the server of the engine's options, and the options of the load."""
     engine: list[str] = []
     load: dict[str, list[str]] = {}
     lines: list[str] = []
-    for flag, values in options_of(vllm.words):
+    for flag, values in kinds.options_of(vllm.words):
         name = flag.removeprefix("--")
         if name not in _LOAD:
             engine += [flag, *values] if flag else values
@@ -194,12 +178,8 @@ def _files(found: _Found, into: str | None) -> tuple[dict[str, str], list[str]]:
     if swept:
         sweep = unused("sweep")
         return {**files, sweep: _sweep(servers, file, runnable)}, ["sweep", sweep]
-    offline = found.servers[0].offline
-    return files, [
-        *(["deploy", "show"] if offline is None else ["throughput"]),
-        f"{file}:{servers.names[0]}",
-        *(offline or ()),
-    ]
+    offline, variant = found.servers[0].offline, f"{file}:{servers.names[0]}"
+    return files, ["deploy", "show", variant] if offline is None else ["throughput", variant, *offline]
 
 
 def _sweep(servers: Family, file: str, scenarios: Sequence[str]) -> str:
@@ -224,9 +204,8 @@ def _sweep(servers: Family, file: str, scenarios: Sequence[str]) -> str:
         comments.append(f"The text has no load that can run: {_FALLBACK} is a bundled scenario.")
     if servers.left_out:
         comments.append("set leaves out the arguments that the simulator refuses; remove it for vLLM.")
-    return "".join(f"# {line}\n" for line in comments) + as_yaml(
-        {key: value for key, value in document.items() if value != []}
-    )
+    kept = {key: value for key, value in document.items() if value != []}
+    return "".join(f"# {line}\n" for line in comments) + as_yaml(kept)
 
 
 def _write(files: dict[str, str], into: str | None) -> None:

@@ -13,7 +13,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from itertools import chain
+from itertools import chain, zip_longest
 from pathlib import Path
 from typing import Literal
 
@@ -37,8 +37,8 @@ class LogField:
     """A figure in a line of the log. `engines`: how those of several engines are combined; `mean`: since the previous line."""
 
     figure: Figure
-    pattern: re.Pattern[str]
-    engines: Literal["sum", "max", "mean"]
+    pattern: str
+    engines: Literal["sum", "max", "mean"] = "sum"
     mean: bool = False
 
     @property
@@ -57,31 +57,27 @@ EXTERNAL_HIT_RATE = Figure(
 LOG_FIGURES = (EXTERNAL_HIT_RATE,)  # that only a log has
 
 
-def _field(figure: Figure, text: str, engines: Literal["sum", "max", "mean"] = "sum", mean: bool = False) -> LogField:
-    return LogField(figure, re.compile(text), engines, mean)
-
-
 _THROUGHPUT = (
-    _field(figures.COMPUTED_RATE, rf"Avg prompt throughput: {_NUMBER} tokens/s", mean=True),
-    _field(figures.GENERATION_RATE, rf"Avg generation throughput: {_NUMBER} tokens/s", mean=True),
-    _field(figures.RUNNING, rf"Running: {_NUMBER} reqs"),
-    _field(figures.WAITING, rf"(?:Waiting|Pending): {_NUMBER} reqs"),
-    _field(figures.WAITING_DEFERRED, rf"Deferred: {_NUMBER} reqs"),
-    _field(figures.PREEMPTIONS, rf"Preemptions: {_NUMBER}"),
-    _field(figures.KV_CACHE_USAGE, rf"KV cache usage: {_NUMBER}%", "max"),
-    _field(figures.HIT_RATE, rf"(?<!External )(?<!external )[Pp]refix cache hit rate: (?:GPU: )?{_NUMBER}%", "mean"),
-    _field(EXTERNAL_HIT_RATE, rf"External prefix cache hit rate: {_NUMBER}%", "mean"),
-    _field(figures.MM_HIT_RATE, rf"MM cache hit rate: {_NUMBER}%", "mean"),
+    LogField(figures.COMPUTED_RATE, rf"Avg prompt throughput: {_NUMBER} tokens/s", mean=True),
+    LogField(figures.GENERATION_RATE, rf"Avg generation throughput: {_NUMBER} tokens/s", mean=True),
+    LogField(figures.RUNNING, rf"Running: {_NUMBER} reqs"),
+    LogField(figures.WAITING, rf"(?:Waiting|Pending): {_NUMBER} reqs"),
+    LogField(figures.WAITING_DEFERRED, rf"Deferred: {_NUMBER} reqs"),
+    LogField(figures.PREEMPTIONS, rf"Preemptions: {_NUMBER}"),
+    LogField(figures.KV_CACHE_USAGE, rf"KV cache usage: {_NUMBER}%", "max"),
+    LogField(figures.HIT_RATE, rf"(?<!External )(?<!external )[Pp]refix cache hit rate: (?:GPU: )?{_NUMBER}%", "mean"),
+    LogField(EXTERNAL_HIT_RATE, rf"External prefix cache hit rate: {_NUMBER}%", "mean"),
+    LogField(figures.MM_HIT_RATE, rf"MM cache hit rate: {_NUMBER}%", "mean"),
 )
 _SPECULATION = (
-    _field(figures.ACCEPTANCE_LENGTH, rf"Mean acceptance length: {_NUMBER}", "mean", mean=True),
-    _field(figures.ACCEPTED_RATE, rf"Accepted throughput: {_NUMBER} tokens/s", mean=True),
-    _field(figures.DRAFTED_RATE, rf"Drafted throughput: {_NUMBER} tokens/s", mean=True),
-    _field(figures.ACCEPTED_TOKENS, rf"Accepted: {_NUMBER} tokens"),
-    _field(figures.DRAFTED_TOKENS, rf"Drafted: {_NUMBER} tokens"),
-    _field(figures.ACCEPTANCE_RATE, rf"(?:[Aa]vg )?Draft acceptance rate: {_NUMBER}%", "mean", mean=True),
+    LogField(figures.ACCEPTANCE_LENGTH, rf"Mean acceptance length: {_NUMBER}", "mean", mean=True),
+    LogField(figures.ACCEPTED_RATE, rf"Accepted throughput: {_NUMBER} tokens/s", mean=True),
+    LogField(figures.DRAFTED_RATE, rf"Drafted throughput: {_NUMBER} tokens/s", mean=True),
+    LogField(figures.ACCEPTED_TOKENS, rf"Accepted: {_NUMBER} tokens"),
+    LogField(figures.DRAFTED_TOKENS, rf"Drafted: {_NUMBER} tokens"),
+    LogField(figures.ACCEPTANCE_RATE, rf"(?:[Aa]vg )?Draft acceptance rate: {_NUMBER}%", "mean", mean=True),
 )
-_V0_PROMPT = _field(figures.PROMPT_RATE, rf"Avg prompt throughput: {_NUMBER} tokens/s", mean=True)
+_V0_PROMPT = LogField(figures.PROMPT_RATE, rf"Avg prompt throughput: {_NUMBER} tokens/s", mean=True)
 FIELDS = (_V0_PROMPT, *_THROUGHPUT, *_SPECULATION)
 # Fields by the mark of a line, the first that fits; the first two begin an entry, the others add to the last one.
 _V0_MARK, _MARK = "Pending: ", "Avg prompt throughput"
@@ -117,8 +113,7 @@ def parse(text: str) -> list[LogLine]:
         mark = next((mark for mark in _LINES if mark in row), None)
         stamp = _STAMP.search(row)
         if mark in (_V0_MARK, _MARK):
-            day = None if stamp is None else _instant(stamp)
-            if day is not None:
+            if stamp is not None and (day := _instant(stamp)) is not None:
                 lines.append(_read(LogLine(day, {}), row, _LINES[mark]))
         elif mark is not None and lines:
             lines[-1] = _read(lines[-1], row, _LINES[mark])
@@ -140,7 +135,7 @@ def _read(line: LogLine, row: str, fields: Sequence[LogField]) -> LogLine:
     shares = tuple(float(part) for part in positions[1].split(",") if part.strip()) if positions else line.per_position
     rest, found = _POSITIONS.sub("", row.strip()), {}
     for each in fields:
-        if match := each.pattern.search(rest):
+        if match := re.search(each.pattern, rest):
             found[each.figure.key] = float(match[1]) * each.factor
             rest = rest[: match.start()] + rest[match.end() :]
     return LogLine(line.day, line.figures | found, shares, (*line.unread, *(name for name, _ in _NAMED.findall(rest))))
@@ -239,26 +234,21 @@ def table(log: VllmLog | None) -> Table | None:
     if log is None:
         return None
     rows: list[Sequence[Cell]] = []
-    for row in FIELDS:
-        column = row.figure.key
-        if column in log.rows and known(log.rows[column]).any():
-            values = log.rows[column][known(log.rows[column])]
+
+    def add(head: Head, values: Floats, is_share: bool) -> None:
+        if len(values := values[known(values)]):
             shown = [float(value) for value in (values.mean(), values.min(), values.max())]
-            cells = map(percent, shown) if row.figure.form == "share" else shown
-            rows.append((row.figure.head(), *cells, len(values)))
-    positions = [shares for _, shares in log.per_position]
-    for index in range(max((len(shares) for shares in positions), default=0)):
-        values_at = np.array([shares[index] for shares in positions if len(shares) > index])
-        shares = [percent(float(value)) for value in (values_at.mean(), values_at.min(), values_at.max())]
-        head = Head(f"accepted at position {index}", "accepted at position")
-        rows.append((head, *shares, len(values_at)))
-    is_v0 = figures.PROMPT_RATE.key in log.rows
-    note = f"From {log.name}. Rates and acceptance: means since the previous line; " + (
-        "hit rate of the V0 engine: of blocks, since its start; prompt tokens: with cached tokens."
-        if is_v0
-        else "hit rates: over the last 1,000 requests of the engine; prompt tokens: without cached tokens since vLLM 0.16, with "
-        "them before."
-    )
+            rows.append((head, *(map(percent, shown) if is_share else shown), len(values)))
+
+    for row in FIELDS:
+        add(row.figure.head(), log.rows.numbers(row.figure.key), row.figure.form == "share")
+    for index, shares in enumerate(zip_longest(*(shares for _, shares in log.per_position), fillvalue=np.nan)):
+        add(Head(f"accepted at position {index}", "accepted at position"), np.array(shares), True)
+    v0 = "hit rate of the V0 engine: of blocks, since its start; prompt tokens: with cached tokens."
+    v1 = "hit rates: over the last 1,000 requests of the engine; "
+    v1 += "prompt tokens: without cached tokens since vLLM 0.16, with them before."
+    note = f"From {log.name}. Rates and acceptance: means since the previous line; "
+    note += v0 if figures.PROMPT_RATE.key in log.rows else v1
     note += " Assumed time zone: that of this machine."
     note += f" Not read: {', '.join(log.unread)}." if log.unread else ""
     return Table("server-log", "Server log", ("", Head("mean of lines", "mean"), "min", "max", "lines"), rows, note)

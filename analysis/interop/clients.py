@@ -19,18 +19,7 @@ from inferload.figures.other_clients import note_of
 from inferload.figures.rate_figures import GOODPUT, OUTPUT, TOTAL, TURNS
 
 from . import aiperf_text, published, units
-from .result import (
-    STATISTICS,
-    Document,
-    Imported,
-    at,
-    failed_note,
-    number_of,
-    ratio,
-    text_of,
-    unfinished_note,
-    unread_note,
-)
+from .result import STATISTICS, Document, Imported, at, lost_notes, number_of, ratio, text_of, unread_note
 
 OUR_BACKEND = "inferload"  # in the files of `inferload report --vllm-bench`
 OUR_EXPORT = "inferload report --vllm-bench"
@@ -151,7 +140,7 @@ def _result(client: Client, document: Document, name: str) -> Imported:
         completed = 0.0  # AIPerf omits counts of 0
     cut_off = ("it was cancelled before its end",) if document.get("was_cancelled") is True else ()
     counts = client.notes or (f"{note_of(name)}; {_CLOCK_UNKNOWN}",)
-    notes = (*counts, *failed_note(failed, completed, settings.get("num_prompts")), *unfinished_note(unfinished))
+    notes = (*counts, *lost_notes(failed, completed, unfinished, settings.get("num_prompts")))
     return Imported(
         client=name,
         figures=figures,

@@ -14,7 +14,7 @@ from inferload.scenario.files import yaml_text
 
 from . import aiperf_text, published, tables
 from .clients import OFFLINE, SGLANG, VLLM, WITHOUT_SERVER, aiperf_of_text, recognised, results
-from .result import Imported, failed_note, known, ratio, unread_note
+from .result import Imported, known, lost_notes, ratio, unread_note
 
 
 class UnknownFormat(UsageError):
@@ -109,9 +109,8 @@ def _published(path: Path, text: str) -> list[Imported] | None:
     if _JSON.match(text) or path.suffix in _YAML:
         return None
     if (name := _GUIDELLM.search(text)) is not None:
-        raise UnknownFormat(
-            f"{path}: tables of GuideLLM ({name[0].strip()}), which are not read; name its benchmarks.json"
-        )
+        tables_of = f"tables of GuideLLM ({name[0].strip()})"
+        raise UnknownFormat(f"{path}: {tables_of}, which are not read; name its benchmarks.json")
     try:
         if documents := aiperf_text.documents(text):
             return [aiperf_of_text(document) for document in documents]
@@ -138,7 +137,7 @@ def _block(block: published.Published) -> Imported:
         input_tokens=ratio(counts.get("total input tokens"), completed),
         output_tokens=ratio(counts.get("total generated tokens"), completed),
         concurrency=limit,
-        notes=(published.ONE_FIGURE, note_of(client), *failed_note(failed, completed), *unread_note(block.unread)),
+        notes=(published.ONE_FIGURE, note_of(client), *lost_notes(failed, completed), *unread_note(block.unread)),
         completed=completed,
         failed=failed,
     )

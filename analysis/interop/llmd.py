@@ -61,11 +61,7 @@ def document(run: OpenRun) -> dict[str, Any]:
         "tool_version": versions.get("server") or "unknown",
         "model": manifest.model and {"name": manifest.model},
     }
-    load = {
-        "tool": "inferload",
-        "tool_version": versions.get("inferload") or "unknown",
-        "source": "unknown",
-    }
+    load = {"tool": "inferload", "tool_version": versions.get("inferload") or "unknown", "source": "unknown"}
     target = dict.fromkeys(("label", "cfg_id"), manifest.target or "unknown")
     config = {"metadata": {"cfg_id": manifest.scenario.digest}, "native": {"config": scenario_of(manifest)}}
     return {

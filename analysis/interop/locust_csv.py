@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from inferload.base.clock import NS_PER_S
 from inferload.base.errors import UsageError
+from inferload.base.numbers import whole
 from inferload.figures.figure import Head
 from inferload.figures.server_figures import KEPT_PREFIXES
 from inferload.figures.table import Table
@@ -191,8 +192,7 @@ def requests(prefix: Path) -> OtherRequests:
 
 
 def _count(row: Mapping[str, str], key: str) -> int | None:
-    value = _known(row, key)
-    return None if value is None else round(value)
+    return whole(_known(row, key))
 
 
 def _stats(prefix: Path) -> tuple[list[dict[str, str]], bool]:
@@ -242,10 +242,7 @@ def _requests(path: Path) -> Table:
     rows = [
         (
             " ".join(row[key] for key in ("Type", "Name") if row.get(key)),
-            *(
-                _known(row, column) if head.term == _COUNTS else _time_ms(row, column)
-                for head, column in _STATS.items()
-            ),
+            *((_known if head.term == _COUNTS else _time_ms)(row, column) for head, column in _STATS.items()),
         )
         for row in entries
     ]

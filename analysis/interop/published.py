@@ -11,6 +11,7 @@ from inferload.figures.rate_figures import GOODPUT, OUTPUT, TOTAL, TURNS
 from inferload.figures.turn_figures import E2E, ITL, TPOT, TTFT
 
 from . import units
+from .result import number_of
 
 VRAM = "vram_mib"  # memory over all GPUs, in a table of configurations
 ONE_FIGURE = "one published figure, no interval"
@@ -68,7 +69,8 @@ def _block(label: str, text: str) -> Published:
         elif factor is None or (value is None and not _NO_VALUE.fullmatch(match[2])):
             unread.append(f"{name} ({match[2]})")
         else:
-            figure = f"{_statistic(statistic[1])}({measure})" if statistic else measure
+            word = statistic[1].lower() if statistic else ""
+            figure = f"{'p50' if word == 'median' else word}({measure})" if word else measure
             figures[figure] = None if value is None else value * factor
     return Published(label, figures, tuple(unread), counts)
 
@@ -84,16 +86,4 @@ def throughput_lines(text: str) -> list[Mapping[str, float | None]]:
 
 def number(text: str) -> float | None:
     """Return a number with a comma before each group of three digits, or none; None for another text."""
-    return finite(text.replace(",", "")) if re.fullmatch(_NUMBER, text) else None
-
-
-def finite(text: str) -> float | None:
-    try:
-        value = float(text)
-    except ValueError:
-        return None
-    return value if -1e18 < value < 1e18 else None
-
-
-def _statistic(word: str) -> str:
-    return {"median": "p50"}.get(word.lower(), word.lower())
+    return number_of(float(text.replace(",", ""))) if re.fullmatch(_NUMBER, text) else None

@@ -1,6 +1,6 @@
 """A result of another client, and typed values of its file."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -80,21 +80,19 @@ def text_of(value: object) -> str | None:
     return value if isinstance(value, str) and value else None
 
 
-def failed_note(failed: float | None, completed: float | None, sent: object = None) -> tuple[str, ...]:
-    """Return a note on failed requests, which may bias the latencies of the others. `sent`: number of requests, if known."""
+def lost_notes(
+    failed: float | None, completed: float | None, unfinished: float | None = None, sent: object = None
+) -> Iterator[str]:
+    """Yield notes on requests that failed or did not finish, which may bias the latencies of the others. `sent`: all, if known."""
     if failed is None:
         fewer = (total := number_of(sent)) and completed is not None and completed < total
         known = f": {number(completed)} of {number(total)} were completed" if fewer else ""
-        return (f"its failed requests are not known{known}",)
-    of_all = "" if completed is None else f"{number(failed + completed)} "
-    return (f"{number(failed)} of its {of_all}requests failed and are not in the latencies",) if failed else ()
-
-
-def unfinished_note(count: float | None) -> tuple[str, ...]:
-    """Return a note on requests that were unfinished at the end."""
-    return (
-        (f"{number(count)} of its requests were unfinished at the end and are not in the latencies",) if count else ()
-    )
+        yield f"its failed requests are not known{known}"
+    elif failed:
+        of_all = "" if completed is None else f"{number(failed + completed)} "
+        yield f"{number(failed)} of its {of_all}requests failed and are not in the latencies"
+    if unfinished:
+        yield f"{number(unfinished)} of its requests were unfinished at the end and are not in the latencies"
 
 
 def unread_note(names: Sequence[str] | None) -> tuple[str, ...]:

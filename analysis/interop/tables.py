@@ -8,11 +8,12 @@ import csv
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
+from itertools import groupby
 from math import isclose
 
 from . import headings, units
 from .headings import Heading
-from .published import VRAM, Published, finite
+from .published import VRAM, Published, number
 
 _RULE = re.compile(r"\s*:?-{2,}:?\s*")
 _DRAWN = "│┃║"
@@ -79,19 +80,9 @@ def grids(text: str) -> list[list[list[str]]]:
     if any(bar in text for bar in _DRAWN):
         tables = [_joined(table) for table in tables]
     try:
-        return tables or list(_comma_separated(lines))
+        return tables or [list(rows) for filled, rows in groupby(csv.reader(lines), bool) if filled]
     except csv.Error as error:
         raise ValueError(f"not CSV: {error}") from error
-
-
-def _comma_separated(lines: Sequence[str]) -> Iterator[list[list[str]]]:
-    table: list[list[str]] = []
-    for row in (*csv.reader(lines), []):
-        if row:
-            table.append(row)
-        elif table:
-            yield table
-            table = []
 
 
 def _barred(lines: Sequence[str]) -> Iterator[list[list[str]]]:
@@ -157,16 +148,11 @@ def _of_rows(header: Sequence[str], body: Sequence[Sequence[str]]) -> Iterator[P
             names[at - 1] = _with_unit(header[at - 1], cells[at] if at < len(cells) else "")
         named = [(name, headings.of(name), cell) for name, cell in zip(names, cells, strict=False)]
         figures, lost = _read(named)
-        words = [
-            (name, cell) for name, column, cell in named if column is None and cell and _CELL.fullmatch(cell) is None
-        ][:2]
-        words = [
-            (name, cell)
-            for name, cell in words
-            if not headings.names_a_measure(name) and name not in _units(header) and not _fact(name)
-        ]
+        texts = [(name, cell) for name, column, cell in named if column is None and cell and not _CELL.fullmatch(cell)]
+        others = [name for name in names if headings.names_a_measure(name) or _UNIT.fullmatch(name) or _fact(name)]
+        words = [(name, cell) for name, cell in texts[:2] if name not in others]
         facts = _facts(zip(names, cells, strict=False))
-        used = {*(name for name, _ in words), *_units(header), *(name for name in names if _fact(name) in facts)}
+        used = {*dict(words), *_units(header), *(name for name in names if _fact(name) in facts)}
         unread = [name for name in names if headings.of(name) is None and name not in used]
         if figures or any(map(_has_number, lost)):
             yield Published(" ".join(cell for _, cell in words) or "row", figures, (*unread, *lost), facts)
@@ -295,9 +281,8 @@ def _read(cells: Iterable[tuple[str, Heading | None, str]]) -> tuple[dict[str, f
 def _value(heading: Heading, cell: str) -> float | None:
     """Return the number of a cell in the unit of its measure; a latency without a unit is in ms."""
     match = _CELL.fullmatch(cell)
-    number = None if match is None else finite(match[1].replace(",", ""))
-    if match is None or number is None:
+    if match is None or (value := number(match[1].removeprefix("+"))) is None:
         return None
     factor = 1.0 if heading.factor is None else heading.factor
     in_cell = factor if match[2] is None else units.factor(heading.measure, match[2])
-    return None if in_cell is None else number * in_cell
+    return None if in_cell is None else value * in_cell

@@ -9,14 +9,8 @@ LATENCIES = (TTFT.key, TPOT.key, ITL.key, E2E.key)
 
 _MS = {
     1e-6: ("ns", "nanosecond", "nanoseconds"),
-    1e-3: (
-        "us",
-        "\u03bcs",
-        "usec",
-        "microsecond",
-        "microseconds",
-        "微秒",
-    ),  # casefold makes a Greek mu of the micro sign
+    # casefold makes a Greek mu of the micro sign
+    1e-3: ("us", "\u03bcs", "usec", "microsecond", "microseconds", "微秒"),
     1.0: ("ms", "msec", "msecs", "millisecond", "milliseconds", "毫秒"),
     1e3: ("s", "sec", "secs", "second", "seconds", "秒"),
 }

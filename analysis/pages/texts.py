@@ -89,13 +89,13 @@ def _exact() -> dict[str, str]:
 @cache
 def _templates() -> list[Template]:
     """Return the texts with placeholders: those that begin with a looked-up text, then with any text, last; longest first."""
-    found = [key for key in entries() if PLACEHOLDER.search(key) and "+}" not in key]
-    found.sort(
-        key=lambda key: (
-            *(bool(re.match(rf"\{{\w+{mark}", key)) for mark in (r"\*", "!")),
-            -len(PLACEHOLDER.sub("", key)),
-        )
-    )
+
+    def rank(key: str) -> tuple[bool, bool, int]:
+        first = re.match(r"\{\w+([*!]?)", key)
+        mark = first[1] if first else ""
+        return mark == "*", mark == "!", -len(PLACEHOLDER.sub("", key))
+
+    found = sorted((key for key in entries() if PLACEHOLDER.search(key) and "+}" not in key), key=rank)
     return [Template(_pattern(key), entries()[key], dict(PLACEHOLDER.findall(key))) for key in found]
 
 

@@ -10,18 +10,8 @@ from inferload.figures.limits import gate_grammar
 from inferload.results.statistics.paired_runs import MATTERS, Effect
 
 from ..comparison.compare import FEWEST_PAIRS
-from .measured_rows import (
-    MeasuredRow,
-    bases,
-    effect,
-    figure_of,
-    measured,
-    of_condition,
-    published_change,
-    ratios,
-    row_effect,
-    term_of,
-)
+from ..comparison.requirements import name_of
+from .measured_rows import MeasuredRow, bases, effect, measured, published_change, ratios, row_effect, term_of
 from .results import StudyResults
 
 Answer = Literal[
@@ -79,11 +69,7 @@ def finding(claim: Claim, plan: Study, results: StudyResults) -> Finding:
             "no valid run" if any(each.runs for each in chosen) else "left out by --quick" if plan.quick else "not run"
         )
         return Finding(claim, "not measured", "", str(plan.left_out.get(table.part) or problem))
-    reached = [
-        each
-        for each in counted
-        if claim.when is None or gate_grammar.parse(claim.when).holds(of_condition(each, claim.when))
-    ]
+    reached = [each for each in counted if claim.when is None or each.meets(claim.when)]
     if not reached:
         here = "; ".join(f"{each.row.label}: {_said(each, claim.when or '')}" for each in counted[-3:])
         return Finding(claim, "not reached", "", here)
@@ -137,13 +123,14 @@ def _answers(
 
 def _condition(condition: str, row: MeasuredRow) -> Answer:
     """Return the answer on a condition, which all runs of a row meet or break, or not all."""
-    values = [run.values.get(figure_of(condition)) for run in row.counted]
+    gate = gate_grammar.parse(condition)
+    values = [run.values.get(name_of(gate)) for run in row.counted]
     known = [value for value in values if value is not None]
     if len(known) < len(values):
         return "not measured"
     if len(known) < FEWEST_PAIRS:
         return "not tested"
-    met = {gate_grammar.parse(condition).holds(value) for value in known}
+    met = set(map(gate.holds, known))
     return "not decided" if len(met) > 1 else "holds here" if met == {True} else "does not hold here"
 
 
@@ -163,7 +150,7 @@ def _rival(claim: Claim, row: MeasuredRow, other: MeasuredRow, name: str) -> Fin
 
 
 def _said(row: MeasuredRow, condition: str) -> str:
-    name = figure_of(condition)
+    name = name_of(gate_grammar.parse(condition))
     return f"{term_of(name).title} {_value_text(name, row.value(name))}"
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import product
 
 from inferload.base.numbers import number
 from inferload.campaign.sweep.grid import words
@@ -12,6 +13,7 @@ from inferload.results.statistics import paired_runs
 from inferload.results.statistics.paired_runs import Effect
 from inferload.scenario.schema.words import Words
 
+from ..comparison.requirements import name_of
 from ..comparison.sides import mean_over_runs
 from ..data import figures
 from ..data.figures import Term
@@ -50,6 +52,11 @@ class MeasuredRow:
         """Return the mean of a figure over the counted runs; None if it is unknown in one of them."""
         return mean_over_runs([run.values.get(name) for run in self.counted])
 
+    def meets(self, condition: str) -> bool:
+        """Return True if the mean of the figure of a condition is known, and meets it."""
+        gate = gate_grammar.parse(condition)
+        return gate.holds(self.value(name_of(gate)))
+
     def is_unsteady(self, name: str) -> bool:
         """Return True if a figure is a percentile with fewer than 10 samples beyond it in one of the runs."""
         return any(name in run.unsteady for run in self.counted)
@@ -63,15 +70,10 @@ def measured(table: StudyTable, plan: Study, results: StudyResults) -> list[Meas
     """Return the rows of a table with their runs; of a table without rows one for each variant, scenario and step."""
     runs = [run for run in results.runs if run.part == table.part]
     rows = table.rows or _rows_of(table, plan, runs)
-    found = [
-        MeasuredRow(
-            row,
-            tuple(
-                run for run in runs if (run.variant, run.scenario, run.load) == (row.variant, row.scenario, row.load)
-            ),
-        )
-        for row in rows
-    ]
+    by_place: dict[tuple[object, ...], list[StudyRun]] = {}
+    for run in runs:
+        by_place.setdefault((run.variant, run.scenario, run.load), []).append(run)
+    found = [MeasuredRow(row, tuple(by_place.get((row.variant, row.scenario, row.load), ()))) for row in rows]
     return found if table.rows else [each for each in found if each.runs]
 
 
@@ -81,22 +83,10 @@ def _rows_of(table: StudyTable, plan: Study, runs: Sequence[StudyRun]) -> list[R
         return []
     loads: list[float | None] = [*sorted({run.load for run in runs if run.load is not None})] or [None]
     rows = []
-    for scenario in part.scenario_names:
-        for variant in part.labels:
-            for load in loads:
-                words = [
-                    variant if len(part.labels) > 1 else "",
-                    scenario if len(part.scenario_names) > 1 else "",
-                    "" if load is None else number(load),
-                ]
-                rows.append(
-                    Row(
-                        label=Words(en=", ".join(filter(None, words)) or variant),
-                        variant=variant,
-                        scenario=scenario,
-                        load=load,
-                    )
-                )
+    for scenario, variant, load in product(part.scenario_names, part.labels, loads):
+        several = [variant] * (len(part.labels) > 1) + [scenario] * (len(part.scenario_names) > 1)
+        words = ", ".join([*several, *([] if load is None else [number(load)])])
+        rows.append(Row(label=Words(en=words or variant), variant=variant, scenario=scenario, load=load))
     return rows
 
 
@@ -127,12 +117,11 @@ def ratios(base: MeasuredRow, other: MeasuredRow, name: str) -> dict[int, float]
 def bases(table: StudyTable, plan: Study, rows: Sequence[MeasuredRow]) -> dict[str, MeasuredRow]:
     """Return the row that the changes of each row refer to, by label; without the bases themselves."""
     part = plan.parts.get(table.part)
-    by_row = {id(each.row): each for each in rows}
-    found = {
-        each.name: table.base_of(each.row, [other.row for other in rows], part.labels[0] if part else "")
-        for each in rows
-    }
-    return {label: by_row[id(row)] for label, row in found.items() if row is not None}
+    baseline = part.labels[0] if part and table.against_baseline else ""
+    of_load = {(each.row.scenario, each.row.load): each for each in rows if each.row.variant == baseline}
+    base = next((each for each in rows if each.name == table.base), None)
+    found = {each.name: base or of_load.get((each.row.scenario, each.row.load)) for each in rows}
+    return {name: each for name, each in found.items() if each is not None and each.name != name}
 
 
 def published_change(table: StudyTable, base: Row, row: Row, name: str) -> float | None:
@@ -144,26 +133,14 @@ def published_change(table: StudyTable, base: Row, row: Row, name: str) -> float
     return after / before - 1 if before and after is not None else None
 
 
-def figure_of(condition: str) -> str:
-    gate = gate_grammar.parse(condition)
-    return gate.name if gate.statistic is None else f"{gate.statistic}({gate.name})"
-
-
-def of_condition(row: MeasuredRow, condition: str) -> float | None:
-    """Return the mean of the figure of a condition."""
-    return row.value(figure_of(condition))
-
-
 def highest(table: StudyTable, rows: Sequence[MeasuredRow]) -> dict[tuple[str, str], float | None]:
     """Return the highest step of each variant and scenario up to which the table's condition holds; None: at no step."""
-    condition = gate_grammar.parse(table.highest or "")
     found: dict[tuple[str, str], float | None] = {}
     broken: set[tuple[str, str]] = set()
     for each in sorted(rows, key=lambda each: each.row.load or 0.0):
         key = (each.row.variant or "", each.row.scenario or "")
-        value = of_condition(each, table.highest or "")
         found.setdefault(key, None)
-        if value is None or not condition.holds(value):
+        if not each.meets(table.highest or ""):
             broken.add(key)
         elif key not in broken:
             found[key] = each.row.load
@@ -199,21 +176,14 @@ def grid_of(table: StudyTable, plan: Study, rows: Sequence[MeasuredRow]) -> Grid
 
 def front(rows: Sequence[MeasuredRow], names: Sequence[str]) -> set[str]:
     """Return the labels of the rows that no other row surpasses in one figure without being worse in another."""
-    terms = [term_of(name) for name in names]
-
-    def keys(row: MeasuredRow) -> list[float] | None:
-        values = [row.value(name) for name in names]
-        if any(value is None for value in values):
-            return None
-        return [
-            (value or 0.0) * (1 if term.better == "lower" else -1) for value, term in zip(values, terms, strict=True)
-        ]
-
-    known = {row.name: found for row in rows if (found := keys(row)) is not None}
-    return {
-        label
-        for label, values in known.items()
-        if not any(
-            all(a <= b for a, b in zip(other, values, strict=True)) and other != values for other in known.values()
-        )
+    signs = {name: 1 if term_of(name).better == "lower" else -1 for name in names}
+    values = {
+        row.name: [sign * value for name, sign in signs.items() if (value := row.value(name)) is not None]
+        for row in rows
     }
+    known = {label: found for label, found in values.items() if len(found) == len(names)}
+
+    def surpasses(other: Sequence[float], found: Sequence[float]) -> bool:
+        return other != found and all(a <= b for a, b in zip(other, found, strict=True))
+
+    return {label for label, found in known.items() if not any(surpasses(other, found) for other in known.values())}

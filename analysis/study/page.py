@@ -1,6 +1,7 @@
 """Pages of a study: index.md and index.html in its folder, or a page of docs/studies from stored results."""
 
 import argparse
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
@@ -49,17 +50,13 @@ def make_study(folder: Path, details: bool = False) -> tuple[object, ...]:
         (folder / RESULTS).write_bytes(encoded(results))
         rundir.write_text(text, markdown(plan, results))
         rundir.write_text(page, html(plan, results))
-    shown = list(map(table.text, map(texts.table, _tables(plan, results)))) if details else []
+    shown = list(map(table.text, map(texts.table, _tables(plan, results, plan.parts)))) if details else []
     return (*(f"{each}\n" for each in shown), headline(plan, results), *summary(plan, results), text, page)
 
 
-def _tables(plan: Study, results: StudyResults) -> list[Table]:
-    return [
-        shown
-        for each in plan.tables
-        if each.part in plan.parts
-        for shown in tables.of(each, measured(each, plan, results), plan)
-    ]
+def _tables(plan: Study, results: StudyResults, parts: Collection[str]) -> list[Table]:
+    chosen = [each for each in plan.tables if each.part in parts]
+    return [shown for each in chosen for shown in tables.of(each, measured(each, plan, results), plan)]
 
 
 def summary(plan: Study, results: StudyResults) -> list[str]:
@@ -116,17 +113,7 @@ def _model(plan: Study, results: StudyResults) -> dict[str, Any]:
         "facts": tables.facts(plan, results),
         "findings": tables.findings(found) if found else None,
         "parts": [
-            (
-                name,
-                str(part.title),
-                tables.loads(name, plan, results),
-                [
-                    shown
-                    for table in plan.tables
-                    if table.part == name
-                    for shown in tables.of(table, measured(table, plan, results), plan)
-                ],
-            )
+            (name, str(part.title), tables.loads(name, plan, results), _tables(plan, results, (name,)))
             for name, part in plan.parts.items()
         ],
         "left_out": list(plan.left_out.items()),

@@ -24,17 +24,10 @@ _UNSTEADY = "~: in a run, fewer than 10 samples beyond the percentile."
 
 def findings(found: Sequence[claims.Finding]) -> Table:
     """Return the table of claims, with the place of each in the source where the study names it."""
-    rows = [
-        (
-            str(each.claim.text),
-            each.published or "-",
-            _clauses(each.here),
-            each.answer,
-            each.why or "-",
-            str(each.claim.source) or "-",
-        )
-        for each in found
-    ]
+    rows = []
+    for each in found:
+        claimed, place = str(each.claim.text), str(each.claim.source) or "-"
+        rows.append((claimed, each.published or "-", _clauses(each.here), each.answer, each.why or "-", place))
     columns = ("claim", "published", "here", "finding", "why", "source")
     shown = len(columns) if any(each.claim.source for each in found) else -1
     return Table("findings", "Claims", columns[:shown], [row[:shown] for row in rows])
@@ -74,21 +67,22 @@ def of(table: StudyTable, rows: Sequence[measured_rows.MeasuredRow], plan: Study
     if (grid := measured_rows.grid_of(table, plan, rows)) is not None:
         return _grid(table, grid, rows)
     unsteady = any(row.is_unsteady(name) for row in rows for name in table.figures)
-    here = Table(
-        table.key,
-        Name(table.title),
-        ("", *(measured_rows.term_of(name).head for name in table.figures)),
-        [(Name(each.row.label), *(_value(each, name) for name in table.figures)) for each in rows],
-        Name(" ".join(filter(None, (_note(table), tr(_UNSTEADY if unsteady else ""))))),
-    )
-    shown = [here]
-    if table.highest:
-        shown.append(_highest(table, rows))
-    if any(row.published for row in table.rows):
-        shown += [_published(table, plan)]
-    if table.has_changes:
-        shown += [_changes(table, rows, plan)]
-    return shown
+    note = Name(" ".join(filter(None, (_note(table), tr(_UNSTEADY if unsteady else "")))))
+    return [
+        _of_figures(table, table.key, Name(table.title), rows, note),
+        *([_highest(table, rows)] if table.highest else []),
+        *([_published(table, plan)] if any(row.published for row in table.rows) else []),
+        *([_changes(table, rows, plan)] if table.has_changes else []),
+    ]
+
+
+def _of_figures(table: StudyTable, key: str, title: str, rows: Sequence[measured_rows.MeasuredRow], note: str) -> Table:
+    lines = [(Name(each.row.label), *(_value(each, name) for name in table.figures)) for each in rows]
+    return Table(key, title, _heads(table), lines, note)
+
+
+def _heads(table: StudyTable) -> list[str | Head]:
+    return ["", *(measured_rows.term_of(name).head for name in table.figures)]
 
 
 def _note(table: StudyTable) -> str:
@@ -107,12 +101,12 @@ def _value(row: measured_rows.MeasuredRow, name: str) -> Cell:
 
 
 def _published(table: StudyTable, plan: Study) -> Table:
-    rows = []
-    for row in table.rows:
-        if row.published:
-            rows.append((Name(row.label), *(_NOT_PUBLISHED if value is None else value for value in row.published)))
-    columns: list[str | Head] = ["", *(measured_rows.term_of(name).head for name in table.figures)]
-    return Table(f"{table.key}-published", f"{table.title}: published", columns, rows, Name(plan.source.setting))
+    rows = [
+        (Name(row.label), *(_NOT_PUBLISHED if value is None else value for value in row.published))
+        for row in table.rows
+        if row.published
+    ]
+    return Table(f"{table.key}-published", f"{table.title}: published", _heads(table), rows, Name(plan.source.setting))
 
 
 def _changes(table: StudyTable, rows: Sequence[measured_rows.MeasuredRow], plan: Study) -> Table:
@@ -179,12 +173,9 @@ def _grid(table: StudyTable, grid: measured_rows.Grid, rows: Sequence[measured_r
         lines = [(x, *values) for x, values in zip(grid.downs, grid.values(name), strict=True)]
         shown.append(Table(measured_rows.anchor(table, name), f"{table.title}: {head}", columns, lines, _note(table)))
     best = measured_rows.front(rows, table.figures)
-    leading = [
-        (Name(each.row.label), *(_value(each, name) for name in table.figures)) for each in rows if each.name in best
-    ]
+    leading = [each for each in rows if each.name in best]
     note = "No other combination is better in one of the figures without being worse in another."
-    heads: list[str | Head] = ["", *(measured_rows.term_of(name).head for name in table.figures)]
-    return [*shown, Table(f"{table.key}-front", f"{table.title}: Pareto front", heads, leading, note)]
+    return [*shown, _of_figures(table, f"{table.key}-front", f"{table.title}: Pareto front", leading, note)]
 
 
 def _level(runs: Sequence[StudyRun], level: str) -> str:

@@ -85,8 +85,7 @@ def check(spec: ServerSpec) -> None:
 
 
 def _by_engine(spec: ServerSpec, engines: Mapping[str, Callable[[ServerSpec], Command]]) -> Command:
-    engine = engines.get(spec.engine)
-    if engine is None:
+    if (engine := engines.get(spec.engine)) is None:
         raise UsageError(f"--engine {spec.engine}: unknown; choose from {', '.join(ENGINES)}")
     if spec.model_path is not None and not (spec.model_path / "config.json").is_file():
         raise UsageError(f"--model-path {spec.model_path}: no config.json there; give a model folder")
@@ -191,32 +190,23 @@ def _check_machine(variant: Variant, command: Command, *, fetches: bool) -> None
 
 def vllm_cpu_line(spec: ServerSpec) -> CommandLine:
     """Return the command line of vLLM on the CPU, with a generated tiny model unless a model folder is given."""
+    python, variant = paths.vllm_venv() / "bin" / "python", spec.variant
     folder = spec.model_path or paths.cache() / "models" / digest() / spec.model
-    return _cpu_line(spec, folder)
-
-
-def _cpu_line(spec: ServerSpec, folder: Path) -> CommandLine:
-    python = paths.vllm_venv() / "bin" / "python"
     base = (str(python), "-m", "vllm.entrypoints.cli.main", "serve", str(folder), *_address(spec))
-    flags: tuple[str, ...] = (
-        *served_name(spec.model, (*(spec.variant.argv if spec.variant is not None else ()), *spec.extra)),
-        # The tiny model has random weights.
-        *(("--load-format", "dummy", "--max-model-len", str(CONTEXT)) if spec.model_path is None else ()),
-        "--enforce-eager",
-    )
-    variant = spec.variant
     # Timings and cached tokens per request; variants always have these flags.
     arguments = ("--enable-per-request-metrics", "--enable-prompt-tokens-details") if variant is None else variant.argv
-    return CommandLine(
-        (*base, *flags, *arguments, *spec.extra), VLLM_CPU_ENVIRONMENT, {} if variant is None else variant.environment
-    )
+    name = served_name(spec.model, (*arguments, *spec.extra))
+    # The tiny model has random weights.
+    random = ("--load-format", "dummy", "--max-model-len", str(CONTEXT)) if spec.model_path is None else ()
+    argv = (*base, *name, *random, "--enforce-eager", *arguments, *spec.extra)
+    return CommandLine(argv, VLLM_CPU_ENVIRONMENT, {} if variant is None else variant.environment)
 
 
 def vllm_cpu(spec: ServerSpec) -> Command:
     """Check as below, generate a missing tiny model, and return the command of vLLM on the CPU."""
     command = _checked_cpu(spec)
     if spec.model_path is None:
-        command = _cpu_line(spec, tiny_model(Path(command.argv[0]), spec.model)).command(command.ready_s)
+        tiny_model(Path(command.argv[0]), spec.model)  # in the folder that the command names
     return command
 
 

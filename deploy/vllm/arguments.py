@@ -75,10 +75,7 @@ OF_V0 = {name for name, row in REFUSED.items() if row.is_v0}
 
 # Values in older texts that vLLM does not have.
 REFUSED_VALUES: Mapping[tuple[str, str], str] = {
-    (
-        "kv-cache-dtype",
-        "int8",
-    ): "no INT8 KV cache per tensor; use fp8, or int8_per_token_head if the backend has it",
+    ("kv-cache-dtype", "int8"): "no INT8 KV cache per tensor; use fp8, or int8_per_token_head if the backend has it",
     ("quantization", "w4a8"): "no W4A8 kernels of that name; use awq or gptq (W4A16), or fp8 (W8A8)",
     ("quantization", "int8"): "not a quantization method; use compressed-tensors with W8A8 weights, or fp8",
     ("quantization", "int4"): "not a quantization method; use awq or gptq",
@@ -112,12 +109,13 @@ def _budget(arguments: Arguments, version: Version, length: int | None) -> int |
 
 
 class OldDefault(NamedTuple):
-    """Default of an argument that is another one today. `of`: its value, None if it is not known."""
+    """Default of an argument that is another one today. `of`: its value, None if it is not known.
+
+    It is a function of the arguments, the version, and the longest sequence in tokens.
+    """
 
     name: str
-    of: Callable[
-        [Arguments, Version, int | None], Any
-    ]  # of the arguments, the version, and the longest sequence in tokens
+    of: Callable[[Arguments, Version, int | None], Any]
     before: Version  # the first version with today's default
     v0: bool = True  # a default of the V0 engine, which was removed in 0.11
 
@@ -164,11 +162,7 @@ def to_argv(arguments: Arguments) -> list[str]:
 
 def faults(argv: Sequence[str], environment: Mapping[str, str] = {}) -> list[str]:
     """Return the errors for flags, values and variables that vLLM does not have, each with the replacement."""
-    errors = [
-        f"{name}={environment[name]}: {REFUSED[name].reason}"
-        for name in ("VLLM_USE_V1",)
-        if environment.get(name) == "0"
-    ]
+    errors = [f"VLLM_USE_V1=0: {REFUSED['VLLM_USE_V1'].reason}"] * (environment.get("VLLM_USE_V1") == "0")
     for word, following in zip(argv, (*argv[1:], ""), strict=False):
         name, equals, value = _parts(word)
         value = value if equals else following

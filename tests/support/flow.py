@@ -3,6 +3,8 @@
 import json
 import re
 
+import yaml
+
 from inferload.scenario.files.yaml_text import parse
 
 
@@ -19,3 +21,11 @@ def flow(text: str) -> str:
         elif line.startswith("#"):
             lines.append(line)
     return "\n".join(lines) + "\n"
+
+
+def leaves(text: str) -> str:
+    """Return the comments of YAML documents, and the documents with each mapping and list of plain values on one line."""
+    comments = [line for line in text.splitlines() if line.startswith("#")]
+    documents = yaml.safe_load_all(text)
+    shown = yaml.safe_dump_all(documents, default_flow_style=None, width=1000, sort_keys=False)
+    return "\n".join([*comments, shown])

@@ -200,10 +200,8 @@ def _random(bench: Translation, workload: dict[str, Any]) -> None:
         source["range_ratio"] = of_prompt
     if bench.script and not old and "prefix_tokens" not in source:
         source["draws"] = {"prompts": bench.prompts, "seed": bench.options.get("seed", 0)}
-        drawn = (
-            "Lengths and common beginnings of the prompts are those that benchmark_serving.py of vLLM 0.8.4 and later"
-        )
-        bench.note("workload", f"{drawn} draws with this seed.")
+        drawn = "Lengths and common beginnings of the prompts are those that benchmark_serving.py of vLLM 0.8.4"
+        bench.note("workload", f"{drawn} and later draws with this seed.")
 
 
 def _random_images(bench: Translation, workload: dict[str, Any]) -> None:

@@ -185,9 +185,8 @@ def _name(changes: Mapping[str, Any]) -> str:
         elif value is None:
             words.append(f"default-{word or name}")
         elif isinstance(value, Mapping):
-            words.append(
-                "-".join(str(value[key]) for key in ("method", "num_speculative_tokens") if key in value) or word
-            )
+            parts = [str(value[key]) for key in ("method", "num_speculative_tokens") if key in value]
+            words.append("-".join(parts) or word)
         else:
             words.append(f"{word}{'' if word in ('', 'tp') else '-'}{value}")
     return "-".join(words)

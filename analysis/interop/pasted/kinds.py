@@ -88,11 +88,8 @@ def remark(command: Command) -> str | None:
     words = command.words
     program, action = words[0].rpartition("/")[2], words[1] if len(words) > 1 else ""
     if program == "vllm":
-        return (
-            f"{' '.join(words[:3])}: not translated; inferload sweep runs variants and loads"
-            if action == "bench"
-            else None
-        )
+        other = f"{' '.join(words[:3])}: not translated; inferload sweep runs variants and loads"
+        return other if action == "bench" else None
     for name, data_set in DATA_SETS.items():
         if any(word.endswith(data_set.file) for word in words):
             return f"{program} {data_set.file}: inferload fetch {name} downloads this file"

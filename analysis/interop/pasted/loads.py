@@ -1,9 +1,8 @@
 """Loads of a text: a name for each by what differs, and what stands in for data files that are missing."""
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path, PurePath
-from typing import Any
 
 from inferload.scenario.files import catalog, data_files
 from inferload.scenario.files.yaml_text import as_yaml
@@ -37,27 +36,20 @@ def _of(option: str, unit: str) -> Callable[[Translation], str]:
 
 
 # Parts of a name, in the order in which they are added until all names differ.
-_PARTS = (
-    _lengths,
-    _of("max-concurrency", "c"),
-    _of("request-rate", "rate-"),
-    _of("num-prompts", "n"),
-    _of("seed", "seed-"),
-)
+_NAMED = {"max-concurrency": "c", "request-rate": "rate-", "num-prompts": "n", "seed": "seed-"}
+_PARTS = (_lengths, *(_of(option, unit) for option, unit in _NAMED.items()))
 
 
 def distinct(loads: Sequence[Translation]) -> list[Translation]:
     """Return the loads without repetitions, each with a name of its own in its document, which is also that of its file."""
     kept = list({repr((load.document, load.run)): load for load in loads}.values())
+    labelled = ("label" in load.options for load in kept)
     names = [
-        load.document["name"] if "label" in load.options else name
-        for load, name in zip(kept, _short(kept), strict=True)
+        load.document["name"] if own else name for load, own, name in zip(kept, labelled, _short(kept), strict=True)
     ]
     for part in _PARTS:
         if any(names.count(name) > 1 for name in names) or part is _lengths:
-            names = [
-                f"{name}-{more}".rstrip("-") for name, load in zip(names, kept, strict=True) for more in (part(load),)
-            ]
+            names = [f"{name}-{part(load)}".rstrip("-") for name, load in zip(names, kept, strict=True)]
     for index, (load, name) in enumerate(zip(kept, names, strict=True)):
         again = names[:index].count(name)
         load.document["name"] = name if not again else f"{name}-{again + 1}"
@@ -87,10 +79,10 @@ def with_data(load: Translation, folder: str) -> str:
         missing = f"{path}: missing" + (f" (inferload fetch {known} downloads it)" if known else "")
         if source.get("kind") != "sharegpt":
             return f"{missing}; {load.document['name']} cannot run without it"
-        bundled = next(
-            name for word, name in _STAND_INS if word in ("", *re.split(r"[^a-z]+", PurePath(path).stem.lower()))
-        )
-        load.document["workload"] = catalog.data(catalog.bundled(bundled))["workload"] if bundled else _chat(workload)
+        words = ("", *re.split(r"[^a-z]+", PurePath(path).stem.lower()))
+        bundled = next(name for word, name in _STAND_INS if word in words)
+        lengths = {key: workload[key] for key in ("output_tokens",) if key in workload}
+        load.document["workload"] = catalog.data(catalog.bundled(bundled))["workload"] if bundled else _CHAT | lengths
         load.document["name"] += "-standin"
         instead = f"the workload of {bundled}" if bundled else "random words in lengths like the published file's"
         load.note("workload", f"{path} is missing; instead: {instead}. Import again once it is there, for")
@@ -98,7 +90,3 @@ def with_data(load: Translation, folder: str) -> str:
             load.note("workload", f"  {line}")
         return f"{missing}; instead: {instead}"
     return ""
-
-
-def _chat(workload: Mapping[str, Any]) -> dict[str, Any]:
-    return {**_CHAT, **{key: workload[key] for key in ("output_tokens",) if key in workload}}

@@ -10,23 +10,14 @@ from typing import Any
 
 from inferload.deploy.simulator.core import hardware
 from inferload.deploy.simulator.options import human_int
-from inferload.deploy.vllm.arguments import (
-    ELSEWHERE,
-    OF_V0,
-    REFUSED,
-    REFUSED_VALUES,
-    V0_END,
-    V1_DEFAULT,
-    Version,
-    old_defaults,
-)
+from inferload.deploy.vllm.arguments import ELSEWHERE, OF_V0, REFUSED, REFUSED_VALUES, V0_END, V1_DEFAULT, old_defaults
 
 from inferload.base.errors import UsageError
 from inferload.base.redaction import without_userinfo
 from inferload.scenario.files.yaml_text import parse
 from inferload.scenario.schema.fields import secret_header
 
-from .kinds import NEWEST, options_of
+from .kinds import NEWEST, Version, options_of
 
 _SHORT = {
     "-tp": "tensor-parallel-size",

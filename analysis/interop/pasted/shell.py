@@ -15,18 +15,7 @@ from dataclasses import dataclass, field
 
 from . import containers
 
-_ASCII = str.maketrans(
-    {
-        "\u201c": '"',
-        "\u201d": '"',
-        "\u2018": "'",
-        "\u2019": "'",
-        "\u00a0": " ",
-        "\u3000": " ",
-        "\ufeff": "",
-        "\u200b": "",
-    }
-)
+_ASCII = str.maketrans("\u201c\u201d\u2018\u2019\u00a0\u3000", "\"\"''  ", "\ufeff\u200b")
 _TYPOGRAPHIC = "\u2010-\u2015\u2212\uff0d"  # hyphens, dashes, minus sign, full-width hyphen
 _HTML = re.compile(r"</(?:pre|code)>")
 _TAG = re.compile(r"</?(pre|p|div|li|br|tr|td|h\d|blockquote)?(?:code|span|strong|em|[abi])?(?:\s[^<>]*)?/?>")

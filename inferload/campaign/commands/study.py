@@ -48,21 +48,12 @@ def register(subparsers: Any) -> None:
     add = parser.add_argument
     add("name", nargs="?", metavar="NAME", help="a bundled study, a study file, or list")
     add("--engine", choices=list(ENGINES), help="engine of the servers that are started (default: simulator)")
-    add(
-        *("--host", "--hosts"),
-        metavar="VARIANT=URL",
-        dest="hosts",
-        action="extend",
-        nargs="+",
-        default=[],
-        help="running servers instead, by variant of the study; parts without their baseline are left out",
-    )
-    add(
-        "--clock",
-        choices=("real", "virtual"),
-        help="real: run on the simulator in real time; virtual: on a clock that jumps to the next event "
-        "(default: of each part, virtual for the bundled studies on the simulator)",
-    )
+    running = "running servers instead, by variant of the study; parts without their baseline are left out"
+    several: Any = {"action": "extend", "nargs": "+", "default": []}
+    add(*("--host", "--hosts"), metavar="VARIANT=URL", dest="hosts", help=running, **several)
+    clocks = "real: run on the simulator in real time; virtual: on a clock that jumps to the next event"
+    by_default = "(default: of each part, virtual for the bundled studies on the simulator)"
+    add("--clock", choices=("real", "virtual"), help=f"{clocks} {by_default}")
     add("--quick", action="store_true", help="fewer and shorter runs: a look at the page, no verdicts")
     add("--part", action="append", default=[], metavar="PART", help="run this part only; repeatable")
     add("--resume", type=Path, metavar="DIR", help="continue an interrupted study")
@@ -116,23 +107,25 @@ def _progress(part: str) -> Iterator[ProgressCallback]:
 
 
 def _list_lines() -> list[str]:
-    paths = sorted((catalog.folder() / "studies").glob("*.yaml"))
-    found = {path.stem: studies.load(path) for path in paths}
+    found = _bundled()
     width = max(map(len, found), default=0)
     return [
         f"{name:<{width}}  {study.title} ({study.source.title}, {study.source.date})" for name, study in found.items()
     ]
 
 
+def _bundled() -> dict[str, Study]:
+    return {path.stem: studies.load(path) for path in sorted((catalog.folder() / "studies").glob("*.yaml"))}
+
+
 def hosts_page() -> str:
     """Return the lines of docs/how-to/studies.md: each bundled study with a `--host` for each server that it can use."""
     lines = []
-    for path in sorted((catalog.folder() / "studies").glob("*.yaml")):
-        parts = studies.load(path).parts.values()
+    for study, parts in ((name, study.parts.values()) for name, study in _bundled().items()):
         names = dict.fromkeys(name for part in parts if not part.grid for name in part.all_variants)
         hosts = ["--host", *(f"{name}=http://server{number}:8000" for number, name in enumerate(names, 1))]
         left_out = "each combination of its grid is a server of its own; use --engine vllm"
-        lines.append(own_command("study", path.stem, *hosts) if names else f"# {path.stem}: {left_out}")
+        lines.append(own_command("study", study, *hosts) if names else f"# {study}: {left_out}")
     return "\n".join(lines) + "\n"
 
 
@@ -154,9 +147,8 @@ def _new(arguments: argparse.Namespace) -> tuple[Study, Path]:
         raise UsageError(f"{'--host' if hosts else f'--engine {engine}'}: runs no part of {study.name}: {reasons}")
     used = {name for part in planned.parts.values() for name in part.hosts}
     if unused := [name for name in hosts if name not in used]:
-        variants = "; ".join(
-            f"{name}: {', '.join((part.baseline, *part.variants))}" for name, part in study.parts.items()
-        )
+        of_parts = {name: ", ".join((part.baseline, *part.variants)) for name, part in study.parts.items()}
+        variants = "; ".join(map(": ".join, of_parts.items()))
         raise UsageError(f"--host {unused[0]}: no variant of a part with its baseline; {study.name} has {variants}")
     for name, part in planned.parts.items():
         try:

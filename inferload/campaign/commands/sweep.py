@@ -46,28 +46,19 @@ def register(subparsers: Any) -> None:
         description="Run variants x scenarios x pairs, and compare the variants with a baseline.",
         epilog=_EPILOG,
     )
-    parser.add_argument(
-        "file", nargs="?", type=Path, metavar="FILE", help="a sweep file, or the name of a bundled sweep"
-    )
-    parser.add_argument("--resume", type=Path, metavar="DIR", help="continue an interrupted sweep")
-    parser.add_argument("--no-retry", action="store_true", help="with --resume: skip runs that failed before")
-    parser.add_argument("--into", type=Path, metavar="DIR", help="output folder (default: runs/<UTC time>-<name>)")
-    parser.add_argument("--engine", choices=list(ENGINES), help="engine of the servers (default: of the file)")
-    parser.add_argument(
-        "--set",
-        action="append",
-        default=[],
-        metavar="FLAG=VALUE",
-        help="change an argument of all variants; repeatable",
-    )
-    parser.add_argument(
-        "--clock",
-        choices=("real", "virtual"),
-        help="virtual: rehearse the sweep on a clock that jumps to the next event; engine simulator only (default: of the file)",
-    )
-    parser.add_argument("--pairs", type=int, metavar="N", help="number of pairs (default: of the file)")
+    add = parser.add_argument
+    add("file", nargs="?", type=Path, metavar="FILE", help="a sweep file, or the name of a bundled sweep")
+    add("--resume", type=Path, metavar="DIR", help="continue an interrupted sweep")
+    add("--no-retry", action="store_true", help="with --resume: skip runs that failed before")
+    add("--into", type=Path, metavar="DIR", help="output folder (default: runs/<UTC time>-<name>)")
+    add("--engine", choices=list(ENGINES), help="engine of the servers (default: of the file)")
+    of_all = "change an argument of all variants; repeatable"
+    add("--set", action="append", default=[], metavar="FLAG=VALUE", help=of_all)
+    rehearsed = "virtual: rehearse the sweep on a clock that jumps to the next event; engine simulator only"
+    add("--clock", choices=("real", "virtual"), help=f"{rehearsed} (default: of the file)")
+    add("--pairs", type=int, metavar="N", help="number of pairs (default: of the file)")
     prices.add_options(parser)
-    parser.add_argument("--dry-run", action="store_true", help="show the plan only")
+    add("--dry-run", action="store_true", help="show the plan only")
     parser.set_defaults(run=run)
 
 
@@ -145,13 +136,10 @@ def _sweep_and_folder(arguments: argparse.Namespace) -> tuple[Sweep, Path]:
         if names := [f"--{name}" for name in given if getattr(arguments, name) not in (None, [])]:
             raise UsageError(f"{', '.join(names)}: not with --resume; remove {'it' if len(names) == 1 else 'them'}")
         plan_file = arguments.resume / PLAN
-        if not plan_file.is_file() or arguments.file is not None:
-            reason = (
-                "contains no sweep; give the folder of a sweep"
-                if arguments.file is None
-                else "the folder has its own file; remove FILE"
-            )
-            raise UsageError(f"--resume {arguments.resume}: {reason}")
+        if arguments.file is not None:
+            raise UsageError(f"--resume {arguments.resume}: the folder has its own file; remove FILE")
+        if not plan_file.is_file():
+            raise UsageError(f"--resume {arguments.resume}: contains no sweep; give the folder of a sweep")
         sweep = definition.load(plan_file)
         check_unchanged(sweep, arguments.resume)
         return sweep, arguments.resume
@@ -212,14 +200,8 @@ def _compare(sweep: Sweep, folder: Path, scenario: str, price_options: Prices, s
         return False
     into = folder / "comparison" / scenario
     argv = [sys.executable, "-m", "inferload", "compare", *(f"{name}={folder / scenario / name}" for name in sides)]
-    argv += [
-        "--write",
-        str(into),
-        "--lang",
-        language.current(),
-        *prices.to_argv(price_options),
-        *(["--primary", sweep.primary] if sweep.primary else []),
-    ]
+    argv += ["--write", str(into), "--lang", language.current(), *prices.to_argv(price_options)]
+    argv += ["--primary", sweep.primary] if sweep.primary else []
     argv += [word for gate in sweep.require for word in ("--require", gate)]
     process = subprocess.run(argv, text=True, capture_output=True, check=False)
     if show or process.returncode:
@@ -233,12 +215,8 @@ def _index(folder: Path, sweep: Sweep, journal: Journal, names: Sequence[str]) -
     missing = "The comparison failed." if sweep.others else "There is no other variant to compare."
     for name in names:
         comparison = folder / "comparison" / name / "comparison.md"
-        lines += [
-            f"## {markdown(name)}",
-            "",
-            comparison.read_text(encoding="utf-8") if comparison.is_file() else missing,
-            "",
-        ]
+        shown = comparison.read_text(encoding="utf-8") if comparison.is_file() else missing
+        lines += [f"## {markdown(name)}", "", shown, ""]
     if journal.failures:
         rows = [(entry.folder, " ".join(str(entry.cause).split())) for entry in journal.failures]
         lines.append(table.markdown(table.Table("failures", "Failed runs", ("run", "cause"), rows)))

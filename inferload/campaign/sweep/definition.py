@@ -11,15 +11,7 @@ from pydantic import Field, JsonValue, ValidationError, model_validator
 from inferload.base.errors import UsageError
 from inferload.campaign.pairs import MAX_PAIRS, SD_LOG
 from inferload.campaign.sweep.grid import points
-from inferload.deploy.variants.variant import (
-    Variant,
-    changed,
-    flag_name,
-    formatted,
-    label,
-    named,
-    with_arguments,
-)
+from inferload.deploy.variants.variant import Variant, changed, flag_name, formatted, label, named, with_arguments
 from inferload.figures.turn_figures import TTFT
 from inferload.results.prices import Prices
 from inferload.scenario import overrides

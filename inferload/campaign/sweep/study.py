@@ -3,7 +3,7 @@
 `inferload study` writes the study as it runs to `study.yaml` in its folder; its page is made from that file and the runs.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from types import MappingProxyType
 from typing import Annotated, Any, Literal
@@ -100,15 +100,6 @@ class StudyTable(ScenarioPart):
         """Label of the row that changes refer to, in the language of the process; empty without `base`."""
         return next((f"{row.label}" for row in self.rows if row.name == self.base), self.base or "")
 
-    def base_of(self, row: Row, rows: Sequence[Row], baseline: str) -> Row | None:
-        """Return the row of `rows` that the changes of a row refer to; None for a base itself. `baseline`: its variant."""
-        if self.base is not None:
-            found = next((each for each in rows if each.name == self.base), None)
-        else:
-            place = (baseline, row.scenario, row.load)
-            found = next((each for each in rows if (each.variant, each.scenario, each.load) == place), None)
-        return None if found is row or not self.has_changes else found
-
 
 class Why(ScenarioPart):
     """Reasons of a claim, one for each finding. Without a test no reason is shown."""
@@ -154,11 +145,13 @@ class Claim(ScenarioPart):
     )
     why: Why = Field(description="what explains the finding, and where it cannot be told")
 
+    def refuse(self, problem: str) -> None:
+        """Raise ValueError for a problem of the claim."""
+        raise ValueError(f"claim {self.text.en!r}: {problem}")
+
     @model_validator(mode="after")
     def _one_kind(self) -> "Claim":
-        def refuse(problem: str) -> None:
-            raise ValueError(f"claim {self.text.en!r}: {problem}")
-
+        refuse = self.refuse
         if (self.expect is None) == (self.holds is None):
             refuse("give exactly one of expect and holds")
         if self.row is None and (self.when is None or self.expect == "best"):
@@ -188,8 +181,10 @@ class WithFile(ScenarioPart):
     path: str = Field(description="the file, below the current folder")
     sweep: Mapping[str, Any] = Field(description="keys that replace those of the part")
 
-    def is_there(self) -> bool:
-        return Path(self.path).is_file()
+    @property
+    def found(self) -> Mapping[str, Any]:
+        """Return the keys; empty without the file."""
+        return self.sweep if Path(self.path).is_file() else {}
 
 
 class OnEngine(ScenarioPart):
@@ -250,14 +245,14 @@ class StudyPart(Sweep):
     def missing_file(self, engine: Engine, quick: bool) -> str:
         """Return the data file that does not exist, and that the part would read on an engine; empty if there is none."""
         file = self.with_file
-        unread = file is None or file.is_there() or file.sweep.keys() <= self.replaced(engine, quick).keys()
+        unread = file is None or file.found or file.sweep.keys() <= self.replaced(engine, quick).keys()
         return "" if file is None or unread else file.path
 
     def resolved(self, where: str, fixed: Mapping[str, Any], quick: bool, hosts: Hosts) -> "StudyPart":
         """Return the part as it runs, with named scenarios. `fixed`: name, engine, clock. UsageError if it is invalid."""
         engine: Engine = fixed["engine"]
         rename = self.on(engine).rename
-        found = self.with_file.sweep if self.with_file is not None and self.with_file.is_there() else {}
+        found = {} if self.with_file is None else self.with_file.found
         keys = {**self.model_dump(by_alias=True, exclude_unset=True), **found, **self.replaced(engine, quick), **fixed}
         keys["baseline"] = rename.get(keys["baseline"], keys["baseline"])
         keys["variants"] = [rename.get(variant, variant) for variant in keys.get("variants", ())]
@@ -297,20 +292,18 @@ class Study(ScenarioPart):
             if each.part not in {**self.parts, **self.left_out}:
                 raise ValueError(f"table {each.key}: no part {each.part}; the study has {', '.join(self.parts)}")
         for claim in self.claims:
-            table = next((table for table in self.tables if table.key == claim.table), None)
-            if table is None:
-                raise ValueError(f"claim {claim.text.en!r}: no table {claim.table}")
+            if claim.table not in (keys := [table.key for table in self.tables]):
+                claim.refuse(f"no table {claim.table}; the study has {', '.join(keys)}")
+            table = self.table(claim.table)
             labels = [row.name for row in table.rows]
             if unknown := [label for label in claim.labels if label not in labels]:
-                raise ValueError(f"claim {claim.text.en!r}: {unknown[0]} is no row of table {claim.table}")
+                claim.refuse(f"{unknown[0]} is no row of table {claim.table}")
             figures = (*claim.sum_of, *((claim.figure,) if claim.figure else ()))
             if foreign := [name for name in figures if name not in table.figures]:
-                raise ValueError(f"claim {claim.text.en!r}: {foreign[0]} is no figure of table {claim.table}")
+                claim.refuse(f"{foreign[0]} is no figure of table {claim.table}")
             against_base = claim.expect not in (None, "best") and claim.against is None and not claim.sum_of
             if against_base and not table.has_changes:
-                raise ValueError(
-                    f"claim {claim.text.en!r}: table {claim.table} has no base; set base, against, or holds"
-                )
+                claim.refuse(f"table {claim.table} has no base; set base, against, or holds")
         return self
 
     def table(self, key: str) -> StudyTable:
@@ -339,21 +332,16 @@ class Study(ScenarioPart):
         """Return the study as it runs on an engine. Raise UsageError for an invalid part. `clock`: None for that of each part."""
         left_out = {name: reason for name, part in self.parts.items() if (reason := part.left_out(engine, hosts))}
         left_out |= self.left_out
-        fixed = {"engine": engine} | ({} if clock is None else {"clock": clock})
-        parts = {
-            name: part.resolved(
-                f"study {self.name}, part {name}", {**fixed, "name": f"{self.name}-{name}"}, quick, hosts
-            )
-            for name, part in self.parts.items()
-            if name not in left_out
-        }
+        parts: dict[str, StudyPart] = {}
+        notes = list(self.notes)
+        for name, part in self.parts.items():
+            if name not in left_out:
+                fixed = {"engine": engine, "name": f"{self.name}-{name}"} | ({} if clock is None else {"clock": clock})
+                parts[name] = part.resolved(f"study {self.name}, part {name}", fixed, quick, hosts)
+                equal = equal_sides.of_sweep(parts[name])
+                notes += [Words(en=f"{name}: {words.en}", zh=f"{name}:{words.zh}") for words in equal]
         tables = tuple(self._table(table, engine, parts.get(table.part)) for table in self.tables)
-        equal = [
-            Words(en=f"{name}: {words.en}", zh=f"{name}:{words.zh}")
-            for name, part in parts.items()
-            for words in equal_sides.of_sweep(part)
-        ]
-        changes = {"engine": engine, "quick": quick, "command": command, "notes": (*self.notes, *equal)}
+        changes = {"engine": engine, "quick": quick, "command": command, "notes": tuple(notes)}
         return self.model_copy(update={**changes, "parts": parts, "tables": tables, "left_out": left_out})
 
     def missing_files(self, engine: Engine, quick: bool, hosts: Hosts = _NO_HOSTS) -> list[str]:

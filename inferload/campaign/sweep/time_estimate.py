@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from statistics import mean
 
 from inferload.base.numbers import duration, listed
@@ -59,30 +60,22 @@ def remaining_text(
         if not entry.cause:
             durations_s.setdefault(entry.folder.partition("/")[0], []).append(entry.took_s)
     times = {**planned_times, **{name: RunTime(mean(of_runs_s), 0.0) for name, of_runs_s in durations_s.items()}}
-    remaining = [start for start in plan if _remaining_runs(start, journal, retry)]
-    runs = [run.scenario for start in remaining for run in _remaining_runs(start, journal, retry)]
-    starts_s = len(remaining) * mean(journal.start_durations_s or [START_S[engine]])
+
+    def is_left(run: PlannedRun) -> bool:
+        outcome = journal.outcome(run.folder)
+        return outcome is None or bool(retry and outcome.cause)
+
+    left = [[run.scenario for run in start.runs if is_left(run)] for start in plan]
+    runs = list(chain(*left))
+    starts_s = sum(map(bool, left)) * mean(journal.start_durations_s or [START_S[engine]])
     known_s = starts_s + sum(times[name].overhead_s + (times[name].load_s or 0.0) for name in runs)
     suffix = "" if len(runs) == sum(len(start.runs) for start in plan) else " left"
     unknown = [name for name in dict.fromkeys(runs) if times[name].load_s is None]
     unlimited = [name for name in unknown if times[name].limit_s is None]
     if unlimited:
         loads = listed(unlimited) if len(unlimited) < 3 else f"{len(unlimited)} loads"
-        return f"at least about {_rounded(known_s)}{suffix}: the duration of a run of {loads} is unknown"
+        return f"at least about {duration(round(known_s))}{suffix}: the duration of a run of {loads} is unknown"
     if unknown:
-        upper = _rounded(known_s + sum(times[name].limit_s or 0.0 for name in runs if name in unknown))
+        upper = duration(round(known_s + sum(times[name].limit_s or 0.0 for name in runs if name in unknown)))
         return f"at most about {upper}{suffix}: a run of {listed(unknown)} may end before its time limit"
-    return f"about {_rounded(known_s)}{suffix}"
-
-
-def _remaining_runs(start: ServerStart, journal: Journal, retry: bool) -> list[PlannedRun]:
-    return [run for run in start.runs if not _done(journal, run, retry)]
-
-
-def _done(journal: Journal, run: PlannedRun, retry: bool) -> bool:
-    outcome = journal.outcome(run.folder)
-    return outcome is not None and not (retry and outcome.cause)
-
-
-def _rounded(total_s: float) -> str:
-    return duration(round(total_s))
+    return f"about {duration(round(known_s))}{suffix}"

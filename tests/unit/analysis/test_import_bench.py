@@ -1,6 +1,7 @@
 """`inferload import`: translation of benchmark command lines."""
 
-from collections.abc import Callable, Mapping
+import re
+from collections.abc import Callable
 from functools import reduce
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from inferload.analysis.interop.pasted.kinds import recognised
 from inferload.analysis.interop.pasted.shell import commands
 
 from inferload import cli
+from inferload.scenario.files.yaml_text import parse
 from inferload.scenario.scenario import from_text, load
 
 # Command lines by name of the golden file.
@@ -80,71 +82,54 @@ def test_a_command_line_becomes_a_scenario(
     assert cli.main(["import", LINES[name], "--into", str(file)]) == 2  # nothing is overwritten
 
 
-PATH = "--dataset-path t.jsonl"
-REPLAY = {"workload.kind": "replay", "workload.path": "t.jsonl"}
+# Command lines, each above keys of its scenario.
+KEYS = """\
+vllm bench serve --dataset-name sharegpt --dataset-path t.jsonl --sharegpt-output-len 1500
+    {workload.source.filters: {min_prompt_tokens: 4, max_prompt_tokens: 548}}
+# each prefix is sent equally often
+vllm bench serve --dataset-name prefix_repetition --prefix-repetition-num-prefixes 4 --num-prompts 23
+    {phases.sessions: 20, arrivals.users: 20}
+# vLLM sends each line of a trace by itself
+vllm bench serve --dataset-name timed_trace --dataset-path t.jsonl --num-prompts 50 --no-self-timed --request-rate 3
+    {workload.kind: replay, workload.path: t.jsonl, workload.format: bailian, workload.join_turns: false,
+    arrivals.kind: poisson, phases.sessions: 50, request.ignore_eos: true}
+vllm bench serve --dataset-name timed_trace --dataset-path t.jsonl --num-prompts 50
+    {workload.kind: replay, workload.path: t.jsonl, workload.format: bailian, workload.join_turns: false,
+    arrivals.kind: trace, phases.sessions: 50, request.ignore_eos: true}
+vllm bench serve --dataset-name timed_trace --dataset-path t.jsonl --num-prompts 50 --timed-trace-chunk-hash-size 512 \
+--timed-trace-sec-multiplier 0.001
+    {workload.kind: replay, workload.path: t.jsonl, workload.format: mooncake, workload.join_turns: false,
+    arrivals.kind: trace, phases.sessions: 50, request.ignore_eos: true}
+vllm bench serve --dataset-name burstgpt --dataset-path t.jsonl --request-rate 5
+    {workload.kind: replay, workload.path: t.jsonl, workload.format: burstgpt-1, workload.pacing: none,
+    arrivals: {kind: poisson, sessions_per_s: 5}}
+vllm bench serve --backend openai-chat --dataset-name random-mm --random-mm-base-items-per-request 2 \
+--random-mm-bucket-config '{(480, 640, 1): 0.7, (256, 256, 1): 0.3}'
+    {workload.images: {per_message: 2, width_px: 640, height_px: 480}, workload.source.kind: random,
+    request.endpoint: chat, request.ignore_eos: true}
+vllm bench serve --backend openai-chat --dataset-name random-mm --random-mm-base-items-per-request 0
+    {workload.images: null}
+# vLLM applies the chat template
+vllm bench serve --dataset-name custom --dataset-path t.jsonl --output-len 32 --ignore-eos
+    {workload.output_tokens: 32, request.endpoint: chat, request.ignore_eos: true}
+# defaults of the older program, and of the one that followed it
+benchmark_serving.py --dataset-path t.jsonl
+    {workload.source.kind: sharegpt, request.extra_body.temperature: 0}
+vllm bench serve --dataset-path t.jsonl
+    {workload.source.kind: random, request.extra_body: null}
+python -m vllm.benchmarks.serve
+    {request.ignore_eos: true, request.extra_body: null}
+python -m benchmark_serving
+    {request.ignore_eos: false, request.extra_body.temperature: 0}
+"""
 
 
-@pytest.mark.parametrize(
-    ("line", "values"),
-    [
-        (
-            f"vllm bench serve --dataset-name sharegpt {PATH} --sharegpt-output-len 200",
-            {"workload.source.filters": {"min_prompt_tokens": 4, "max_prompt_tokens": 1024}},
-        ),
-        (
-            f"vllm bench serve --dataset-name sharegpt {PATH} --sharegpt-output-len 1500",
-            {"workload.source.filters": {"min_prompt_tokens": 4, "max_prompt_tokens": 548}},
-        ),
-        (
-            "vllm bench serve --dataset-name prefix_repetition --prefix-repetition-num-prefixes 4 --num-prompts 23",
-            {"phases.sessions": 20, "arrivals.users": 20},  # each prefix is sent equally often
-        ),
-        *(
-            (
-                f"vllm bench serve --dataset-name timed_trace {PATH} --num-prompts 50 {options}",
-                # vLLM sends each line by itself
-                {**REPLAY, "workload.format": form, "workload.join_turns": False, "arrivals.kind": kind}
-                | {"phases.sessions": 50, "request.ignore_eos": True},
-            )
-            for options, form, kind in (
-                ("--timed-trace-chunk-hash-size 512 --timed-trace-sec-multiplier 0.001", "mooncake", "trace"),
-                ("", "bailian", "trace"),
-                ("--no-self-timed --request-rate 3", "bailian", "poisson"),
-            )
-        ),
-        (
-            f"vllm bench serve --dataset-name burstgpt {PATH} --request-rate 5",
-            {**REPLAY, "workload.format": "burstgpt-1", "workload.pacing": "none"}
-            | {"arrivals": {"kind": "poisson", "sessions_per_s": 5}},
-        ),
-        (
-            "vllm bench serve --backend openai-chat --dataset-name random-mm --random-mm-base-items-per-request 2 "
-            "--random-mm-bucket-config '{(480, 640, 1): 0.7, (256, 256, 1): 0.3}'",
-            {"workload.images": {"per_message": 2, "width_px": 640, "height_px": 480}, "workload.source.kind": "random"}
-            | {"request.endpoint": "chat", "request.ignore_eos": True},
-        ),
-        (
-            "vllm bench serve --backend openai-chat --dataset-name random-mm --random-mm-base-items-per-request 0",
-            {"workload.images": None},
-        ),
-        (
-            f"vllm bench serve --dataset-name custom {PATH} --output-len 32 --ignore-eos",  # vLLM applies the chat template
-            {"workload.output_tokens": 32, "request.endpoint": "chat", "request.ignore_eos": True},
-        ),
-        # defaults of the older program, and of the one that followed it
-        (f"benchmark_serving.py {PATH}", {"workload.source.kind": "sharegpt", "request.extra_body.temperature": 0}),
-        (f"vllm bench serve {PATH}", {"workload.source.kind": "random", "request.extra_body": None}),
-        ("python -m vllm.benchmarks.serve", {"request.ignore_eos": True, "request.extra_body": None}),
-        ("python -m benchmark_serving", {"request.ignore_eos": False, "request.extra_body.temperature": 0}),
-    ],
-)
-def test_the_keys_of_a_translated_line(
-    line: str, values: Mapping[str, Any], capsys: pytest.CaptureFixture[str]
-) -> None:
+@pytest.mark.parametrize(("line", "values"), re.findall(r"^([^ #].*)\n((?: .*\n)+)", KEYS, re.M))
+def test_the_keys_of_a_translated_line(line: str, values: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["import", line]) == 0
     from_text(capsys.readouterr().out, "x")
     document = translation(line).document
-    for path, value in values.items():
+    for path, value in parse(values).data.items():
         assert reduce(lambda part, key: (part or {}).get(key), path.split("."), document) == value, path
 
 
@@ -188,10 +173,7 @@ def test_secrets_are_not_written_or_printed(capsys: pytest.CaptureFixture[str]) 
         ("--num-prompts 0", "--num-prompts: must be a whole number, 1 or more, not 0"),
         ("--request-rate fast", "--request-rate: must be greater than 0, not fast"),
         ("--request-rate 0", "--request-rate: must be greater than 0, not 0"),
-        (
-            "--random-range-ratio 1",
-            "--random-range-ratio 1: must be below 1 since vLLM 0.8.4; name an earlier --vllm-version",
-        ),
+        ("--random-range-ratio 1", "1: must be below 1 since vLLM 0.8.4; name an earlier --vllm-version"),
         ("--backend openai-embeddings", "--backend: must be one of openai-chat, openai, vllm"),
         ("--dataset-name spec_bench", "--dataset-name: must be one of random, random-mm, sharegpt"),
         ("--dataset-name timed_trace", "--dataset-path: missing; --dataset-name timed_trace needs it"),
@@ -201,20 +183,14 @@ def test_secrets_are_not_written_or_printed(capsys: pytest.CaptureFixture[str]) 
         ("--random-mm-bucket-config x", "--random-mm-bucket-config: must be sizes and shares of images"),
         ("--random-mm-bucket-config '{(9, 9, 16): 1}'", "(no videos), not {(9, 9, 16): 1}"),
         ("--dataset-name sharegpt", "--dataset-path: missing"),
-        (
-            "--dataset-name prefix_repetition --num-prompts 9",
-            "--num-prompts 9: must be at least --prefix-repetition-num-prefixes 10",
-        ),
+        ("--dataset-name prefix_repetition --num-prompts 9", "9: must be at least --prefix-repetition-num-prefixes 10"),
         ("--dataset-name sharegpt --dataset-path a --output-len 2045", "--output-len 2045: must be 2044 or less"),
         ("--goodput ttft", "--goodput: must be NAME:MILLISECONDS with a name of ttft, tpot, e2el, not ttft"),
         ("--goodput itl:5", "--goodput: must be NAME:MILLISECONDS with a name of ttft, tpot, e2el, not itl:5"),
         ("--extra-body {a:1}", "--extra-body: must be a JSON object"),
         ("--header token-abc123", "--header: must be KEY=VALUE"),
         ("--ramp-up-strategy linear", "--ramp-up-strategy: needs --ramp-up-start-rps"),
-        (
-            "--ramp-up-strategy linear --ramp-up-start-rps 1 --ramp-up-end-rps 9 --request-rate 5",
-            "and no --request-rate",
-        ),
+        ("--ramp-up-strategy linear --ramp-up-start-rps 1 --ramp-up-end-rps 9 --request-rate 5", "no --request-rate"),
         ("--base-url server:8000", "--base-url server:8000: must start with http:// or https://"),
     ],
 )
@@ -235,10 +211,7 @@ def test_an_invalid_option_is_one_line(line: str, message: str, capsys: pytest.C
         ("--zzz", "--zzz: no option of vllm bench serve"),
         ("--dataset-name sonnet", "--dataset-name sonnet: replaced by prefix_repetition"),
         ("--dataset-name burstgpt --dataset-path b.csv", "--dataset-name burstgpt: all rows in their order"),
-        (
-            "--backend openai-chat --dataset-name random-mm",
-            "--random-mm-bucket-config: 2 sizes: all images have one size, 256 x 256",
-        ),
+        ("--backend openai-chat --dataset-name random-mm", "--random-mm-bucket-config: 2 sizes: all images have one"),
         ("stray", "stray: belongs to no option"),
     ],
 )

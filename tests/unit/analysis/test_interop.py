@@ -136,20 +136,15 @@ def test_lines_with_an_impossible_date_are_skipped() -> None:
 
 def test_figures_of_a_log_are_columns_of_the_timeline(run_dir: Path, tmp_path: Path) -> None:
     log = tmp_path / "vllm.log"
-    log.write_text(
-        stamped(4, FIRST)
-        + stamped(4, SPECULATION)
-        + stamped(9, MORE)
-        + stamped(9, FIRST.replace("Engine 000", "Engine 001"))
-    )
+    lines = ((4, FIRST), (4, SPECULATION), (9, MORE), (9, FIRST.replace("Engine 000", "Engine 001")))
+    log.write_text("".join(stamped(at_s, line) for at_s, line in lines))
     run = frames.load(OpenRun(run_dir), log)
     table = timeline.build(run)
     by_second = np.stack([table["requests_running@log"], table["kv_cache_usage@log"]]).T
     assert np.flatnonzero(~np.isnan(by_second[:, 0])).tolist() == [4, 9]
     np.testing.assert_allclose(by_second[[4, 9]], [[2, 0.315], [5, 0.4]])  # the sum and the maximum of two engines
-    assert table["generation_tok_per_s@log"].tolist()[:10] == pytest.approx(
-        [84.0] * 4 + [164.0] * 5 + [np.nan], nan_ok=True
-    )
+    by_second = table["generation_tok_per_s@log"][:10]
+    np.testing.assert_allclose(by_second, [84.0] * 4 + [164.0] * 5 + [np.nan])
     files = make(OpenRun(run_dir), ReportOptions(server_log=log))
     assert "accepted at position 3" in files.markdown.read_text()
     assert f"{KV_CACHE_USAGE.label} @log" in files.html.read_text()
@@ -177,19 +172,16 @@ def test_a_log_of_another_time_or_without_figures_is_refused(run_dir: Path, tmp_
 
 
 HEADER = ["Timestamp", "User Count", "Type", "Name", "Requests/s", "Failures/s", "50%", "95%"]
+STATS = ["Type", "Name", "Request Count", "Failure Count", "50%", "95%", "Requests/s"]
+ENTRIES = (("POST", "/v1/chat"), ("", "Aggregated"))
 
 
 @pytest.fixture
 def prefix(tmp_path: Path) -> Path:
     rows = [[START_S + second, 8, kind, name, 4.0, 0.5, 120, "N/A" if second < 2 else 300]
-            for second in range(10) for kind, name in (("POST", "/v1/chat"), ("", "Aggregated"))]  # fmt: skip
+            for second in range(10) for kind, name in ENTRIES]  # fmt: skip
     write_csv(tmp_path / "load_stats_history.csv", HEADER, rows)
-    stats = ["Type", "Name", "Request Count", "Failure Count", "50%", "95%", "Requests/s"]
-    write_csv(
-        tmp_path / "load_stats.csv",
-        stats,
-        [["POST", "/v1/chat", 40, 5, 120, 300, 4.0], ["", "Aggregated", 40, 5, 120, 300, 4.0]],
-    )
+    write_csv(tmp_path / "load_stats.csv", STATS, [[*entry, 40, 5, 120, 300, 4.0] for entry in ENTRIES])
     return tmp_path / "load"
 
 
@@ -213,12 +205,8 @@ def test_a_report_of_locust_csv_files_names_the_missing_figures(
     assert "ttft_ms | " not in markdown.split("## Definitions")[0]
     rows = list(csv.DictReader((folder / rundir.TIMELINE).open()))
     assert len(rows) == 12
-    assert [rows[3][name] for name in ("users", "locust_requests_per_s", "locust_response_ms_p95", "ttft_ms_p50")] == [
-        "8",
-        "4.0",
-        "300.0",
-        "",
-    ]
+    names = ("users", "locust_requests_per_s", "locust_response_ms_p95", "ttft_ms_p50")
+    assert [rows[3][name] for name in names] == ["8", "4.0", "300.0", ""]
     assert rows[1]["locust_response_ms_p95"] == ""
     assert rows[3]["requests_running"] == "2.0"
     servers = markdown.partition("## Engine\n")[2]
@@ -242,8 +230,7 @@ def test_no_part_of_sound_locust_files_is_called_damaged(
     history = [[START_S + second, count, kind, name, 4.0, 0.5, percentile, percentile]
                for second, count in enumerate(users) for kind, name in entries]  # fmt: skip
     write_csv(folder / "load_stats_history.csv", HEADER, history)
-    columns = ["Type", "Name", "Request Count", "Failure Count", "50%", "95%", "Requests/s"]
-    write_csv(folder / "load_stats.csv", columns, [[*entry, 40, 5, percentile, percentile, 4.0] for entry in entries])
+    write_csv(folder / "load_stats.csv", STATS, [[*entry, 40, 5, percentile, percentile, 4.0] for entry in entries])
     files = make_of_locust(folder, (), None, ReportOptions())
     markdown = files.markdown.read_text()
     assert "damaged" not in markdown
@@ -397,11 +384,7 @@ def test_the_vllm_bench_export_reads_back_the_same(run_dir: Path, tmp_path: Path
     assert main(["report", str(run_dir), "--vllm-bench", str(out)]) == 0
     document = json.loads(out.read_text())
     assert (document["completed"], document["failed"], document["num_prompts"]) == (35, 1, 36)
-    assert (
-        document["total_output_tokens"]
-        == 35 * synthetic.EVENTS
-        == sum(n for n in document["output_lens"] if n is not None)
-    )
+    assert document["total_output_tokens"] == 35 * synthetic.EVENTS == sum(filter(None, document["output_lens"]))
     assert document["mean_ttft_ms"] == pytest.approx(98)  # until the first event of any kind
     assert document["mean_tpot_ms"] == pytest.approx(402 / (synthetic.EVENTS - 1))
     assert document["median_itl_ms"] == pytest.approx(20)
@@ -424,10 +407,8 @@ def test_the_vllm_bench_export_reads_back_the_same(run_dir: Path, tmp_path: Path
     measured = turns[turns["phase"] == "measure"]
     spent_s = measured["last_s"].max() - measured["sent_s"].min()  # the time in which all of these tokens arrived
     assert document["duration"] == pytest.approx(spent_s)
-    assert spent_s == pytest.approx(
-        max(a + b for a, b in zip(document["start_times"], document["latencies"], strict=True) if b)
-        - min(document["start_times"])
-    )
+    ends_s = [start + took for start, took in zip(document["start_times"], document["latencies"], strict=True) if took]
+    assert spent_s == pytest.approx(max(ends_s) - min(document["start_times"]))
     assert read.figures["output_tok_per_s"] == pytest.approx(35 * synthetic.EVENTS / spent_s)
     theirs = json.loads((DATA / "results" / "vllm-bench.json").read_text())
     omitted = {"tokenizer_mode", "endpoint_type", "max_output_tokens_per_s", "max_concurrent_requests", "rtfx", "label"}
@@ -458,9 +439,8 @@ def test_a_cancelled_turn_has_no_latency_in_the_vllm_bench_export(run_dir: Path,
         table = pq.read_table(path)
         rows = table.to_pylist()
         first = next(n for n, row in enumerate(rows) if row["phase"] == "measure" and row["failure"] is None)
-        reasons = ["cancelled" if n == first else row["finish_reason"] for n, row in enumerate(rows)]
-        column = table.column_names.index("finish_reason")
-        pq.write_table(table.set_column(column, "finish_reason", pa.array(reasons, pa.string())), path)
+        rows[first]["finish_reason"] = "cancelled"
+        pq.write_table(pa.Table.from_pylist(rows, schema=table.schema), path)
     run = frames.load(OpenRun(folder))
     document = vllm_bench.document(run)
     cancelled = int((run.turns["finish_reason"] == "cancelled").sum())

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 import synthetic_run as synthetic
+from code_texts import nodes, text_of
 from inferload.analysis.comparison.output import text as comparison
 from inferload.analysis.data import frames
 from inferload.analysis.pages import shell, texts
@@ -47,13 +48,6 @@ def normal(key: str) -> str:
     return texts.PLACEHOLDER.sub("{}", key)
 
 
-def text_of(node: ast.AST) -> str | None:
-    """Return a text of the code, with `{}` for what an f-string inserts; None for other nodes."""
-    if isinstance(node, ast.JoinedStr):
-        return "".join(str(part.value) if isinstance(part, ast.Constant) else "{}" for part in node.values)
-    return node.value if isinstance(node, ast.Constant) and isinstance(node.value, str) else None
-
-
 def texts_in(node: ast.AST) -> Iterator[str]:
     if (text := text_of(node)) is not None:
         yield text
@@ -65,11 +59,7 @@ def texts_in(node: ast.AST) -> Iterator[str]:
 @cache
 def sources() -> frozenset[str]:
     """Return the texts of the code, their sentences and clauses, with `{}` for what they insert."""
-    found = set()
-    for path in (*ROOT.glob("inferload/**/*.py"), *ROOT.glob("analysis/**/*.py")):
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            if (text := text_of(node)) is not None:
-                found.add(text)
+    found = {text_of(node) or "" for _, node in nodes("inferload", "analysis")}
     found |= {spoken for path in PAGES.glob("*.j2") for spoken in SPOKEN.findall(path.read_text(encoding="utf-8"))}
     found |= {figure.title for figure in FIGURES}
     return frozenset(
@@ -108,11 +98,9 @@ def test_each_fixed_text_of_a_template_is_looked_up_and_has_a_chinese_one(chines
 
 def labels() -> Iterator[tuple[str, str]]:
     """Yield titles and columns of tables, heads, and titles of charts and axes in the code, with their places."""
-    for path in (*ROOT.glob("analysis/**/*.py"), *ROOT.glob("inferload/results/tables/*.py")):
-        for call in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Name):
-                continue
-            places = {"Table": (1, 2), "_folded": (1,), "Picture": (1,), "Head": (0,), "title": (0,)}
+    places = {"Table": (1, 2), "_of_figures": (2,), "_folded": (1,), "Picture": (1,), "Head": (0,), "title": (0,)}
+    for path, call in nodes("analysis", "inferload/results/tables"):
+        if isinstance(call, ast.Call) and isinstance(call.func, ast.Name):
             for at in places.get(call.func.id, ()):
                 for text in texts_in(call.args[at]) if at < len(call.args) else ():
                     yield f"{path.name}:{call.lineno}", text
@@ -129,10 +117,11 @@ def test_no_entry_lacks_its_english_text() -> None:
     assert [key for key in map(normal, ENTRIES) if not is_used(key)] == []
 
 
-@pytest.mark.parametrize("key", [key for key in ENTRIES if "{" in key])
-def test_both_languages_have_the_same_placeholders(key: str) -> None:
-    english, chinese = ([word for word, _ in texts.PLACEHOLDER.findall(text)] for text in (key, ENTRIES[key]))
-    assert sorted(english) == sorted(chinese)
+def test_both_languages_have_the_same_placeholders() -> None:
+    words = [
+        tuple(sorted(word for word, _ in texts.PLACEHOLDER.findall(text)) for text in row) for row in ENTRIES.items()
+    ]
+    assert [english for english, chinese in words if english != chinese] == []
 
 
 KEPT = [key for key in ENTRIES if "{" in key and "!" not in key and "+}" not in key]
@@ -192,19 +181,28 @@ def test_a_name_that_is_also_a_text_is_kept(chinese: None) -> None:
     )
 
 
-def test_the_chinese_pages(chinese: None, golden: Callable[[str, str], None], tmp_path: Path) -> None:
-    path = synthetic.write(tmp_path)
-    opened = frames.load(OpenRun(path))
-    model = build(opened.recorded, opened.notes)
-    golden("report.zh.md", report.markdown(model, opened.marks).partition("<details>")[0])
+def test_a_chinese_report_has_the_lines_and_numbers_of_the_english_one_without_its_words(tmp_path: Path) -> None:
+    opened = frames.load(OpenRun(synthetic.write(tmp_path)))
+    pages = []
+    for chosen in language.LANGUAGES:
+        with language.used(chosen):
+            page = report.markdown(build(opened.recorded, opened.notes), opened.marks)
+        pages.append(page.partition("<details>")[0].replace("by hand once", "by hand 1").splitlines())
+    numbers = [[sorted(re.findall(r"(?<![A-Za-z\d])\d(?:[\d.,]*\d)?", line)) for line in page] for page in pages]
+    assert numbers[0] == numbers[1]
+    words = {*WORD.findall("\n".join(pages[1]))} - {*WORD.findall("\n".join(ENTRIES.values()))}
+    names = "DONE TPOT UTC agent badcafe bench chat cores digest kernel ratio tiny ttft vllm"
+    assert words == {*f"{names} the ended finish for silent was without".split()}  # of its names and two messages
+
+
+def test_the_chinese_pages_of_studies_and_comparisons(chinese: None, golden: Callable[[str, str], None]) -> None:
     six = results(*pairs(BEFORE, AFTER), run("b", 6, level="invalid", ttft=1.0))
-    plan = PLAN.replace("title: A small study", "title: {en: A small study, zh: 一个小实验}")
-    plan = plan.replace("text: It halves TTFT", "text: {en: It halves TTFT, zh: TTFT 减半}")
-    plan = plan.replace("label: new", "label: {en: new, zh: 新}").replace("label: old", "label: {en: old, zh: 旧}")
-    golden("study.zh.md", study.markdown(plan_of(plan), six))
-    assert "新：平均 TTFT" in study.html(plan_of(plan), six, plotly="")
+    plan = plan_of(PLAN.replace("label: new", "label: {en: new, zh: 新}"))
+    assert "\n| 新 | 100.1 | 49.99 | 95 % |\n" in study.markdown(plan, six)
+    page = study.html(plan, six, plotly="")
+    assert "新：平均 TTFT" in page
+    assert '<html lang="zh-CN">' in page
     golden("comparison.zh.md", comparison.markdown([compared(*sides(0.10, 8))]))
-    assert '<html lang="zh-CN">' in study.html(plan_of(), six, plotly="")
 
 
 def test_the_names_of_a_comparison_may_contain_any_text(chinese: None) -> None:

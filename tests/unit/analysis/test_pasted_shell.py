@@ -26,38 +26,14 @@ STARTS = (
     "podman run docker.io/vllm/vllm-openai M",
 )
 PREFIXES = (
-    *(
-        "",
-        "A=1 ",
-        "export A=1\n",
-        "root@2f77:/dir# ",
-        "$ ",
-        "(venv) $ ",
-        "(a) [u@h ~]$ ",
-        "u@h dir % ",
-        "> ",
-        "% ",
-        "\u276f ",
-    ),
-    *(
-        "\u279c  ~ ",
-        "~/a$ ",
-        "u@h:~/my dir$ ",
-        "In [3]: !",
-        "PS C:\\a> ",
-        "- ",
-        "* ",
-        "1. ",
-        "2) ",
-        "\u2022 ",
-        "ExecStart=",
-    ),
+    "|A=1 |export A=1\n|root@2f77:/dir# |$ |(venv) $ |(a) [u@h ~]$ |u@h dir % |> |% |\u276f |\u279c  ~ |~/a$ "
+    "|u@h:~/my dir$ |In [3]: !|PS C:\\a> |- |* |1. |2) |\u2022 |ExecStart="
 )
 
 
 @given(
     st.sampled_from(STARTS),
-    st.sampled_from(PREFIXES),
+    st.sampled_from(PREFIXES.split("|")),
     st.permutations(sorted(OPTIONS)),
     st.sampled_from(("--", "\u2013", "\u2014", "\u2014\u2014")),
     st.sampled_from((" ", " \\\n  ", " \\ # a comment\n  ", " # a comment\n  ")),
@@ -151,7 +127,8 @@ def test_a_flag_has_its_boolean_in_any_notation(word: str, negative: str, equals
 
 
 def args_of(line: str, version: tuple[int, ...] | None = None) -> dict[str, Any]:
-    (command,) = commands(line)
+    """Return the arguments of a command, or of `vllm serve M` with options."""
+    (command,) = commands(line if "vllm" in line else f"vllm serve M {line}")
     found = recognised(command)
     assert found is not None
     return dict(translated(found.words, found.environment, version).args)
@@ -165,69 +142,52 @@ def test_a_line_of_the_v0_engine_has_its_defaults_as_the_variants_have(name: str
     assert args_of(variant.old) == REST | {key: value for key, value in variant.args.items() if value is not None}
 
 
-BATCH = "max-num-batched-tokens"
-REST = {"max-num-seqs": 256, "gpu-memory-utilization": 0.9}
+BATCH, LENGTH, MEMORY = "max-num-batched-tokens", "max-model-len", "gpu-memory-utilization"
+REST = {"max-num-seqs": 256, MEMORY: 0.9}
 OFF = {"enable-prefix-caching": False, "enable-chunked-prefill": False}
-LONG = OFF | REST | {"enable-chunked-prefill": True}
-SHORT = OFF | REST | {BATCH: 2048}
+LONG = OFF | REST | {"enable-chunked-prefill": True, LENGTH: 65536}
+SHORT = OFF | REST | {BATCH: 2048, LENGTH: 900}
 VLLM = {"generation-config": "vllm"}
+DRAFTS = {"num_speculative_tokens": 3}
+V0, OF_LONG, OF_SHORT = "VLLM_USE_V1=0 vllm serve", "--max-model-len 65536", "--max-model-len 900"
 
 
 @pytest.mark.parametrize(
     ("line", "version", "args"),
     [
-        (
-            "VLLM_USE_V1=0 vllm serve M",
-            None,
-            {"enable-prefix-caching": False, **REST},
-        ),  # chunked for long contexts only
-        ("VLLM_USE_V1=0 vllm serve Qwen/Qwen3-4B", None, LONG | {BATCH: 2048}),  # 40,960 tokens
-        ("VLLM_USE_V1=0 vllm serve Qwen/Qwen2.5-7B", None, OFF | REST | {BATCH: 32768, "max-model-len": 32768}),
+        (f"{V0} M", None, {"enable-prefix-caching": False, **REST}),  # chunked for long contexts only
+        (f"{V0} Qwen/Qwen3-4B", None, OFF | REST | {"enable-chunked-prefill": True, BATCH: 2048}),  # 40,960 tokens
+        (f"{V0} Qwen/Qwen2.5-7B", None, OFF | REST | {BATCH: 32768, LENGTH: 32768}),
         ("VLLM_USE_V1=1 vllm serve M", None, {}),
-        ("vllm serve M --swap-space 4", None, {}),
-        ("vllm serve M --num-scheduler-steps 8 --max-model-len 900", None, SHORT | {"max-model-len": 900}),
+        ("--swap-space 4", None, {}),
+        (f"--num-scheduler-steps 8 {OF_SHORT}", None, SHORT),
+        (f"--preemption-mode swap {OF_LONG}", None, LONG | {BATCH: 2048}),
+        (OF_SHORT, (0, 8, 4), {LENGTH: 900, MEMORY: 0.9}),
+        (f"{V0} M {OF_SHORT}", (0, 8, 4), SHORT),
+        (OF_SHORT, (0, 6, 3), SHORT | VLLM),
+        (OF_LONG, (0, 6, 5), LONG | VLLM | {BATCH: 2048}),
+        (OF_LONG, (0, 6, 4), LONG | VLLM | {BATCH: 512}),
+        (OF_LONG, (0, 5, 3), LONG | VLLM | {"enable-chunked-prefill": False, BATCH: 65536}),
+        (f"{OF_LONG} --enable-prefix-caching", (0, 6, 0), REST | VLLM | {LENGTH: 65536, "enable-prefix-caching": True}),
+        ("VLLM_USE_V1=1 vllm serve M", (0, 7, 3), VLLM | {MEMORY: 0.9}),
+        ("", (0, 32), {}),
+        ("--disable-prefix-caching --disable-chunked-prefill", None, OFF),
+        ("--disable-mm-preprocessor-cache --disable-async-output-proc", None, {"mm-processor-cache-gb": 0}),
+        ("--share-gpu-memory-fraction 0.8 -O3", None, {MEMORY: 0.8}),
+        ("--worker-use-ray", None, {"distributed-executor-backend": "ray"}),
         (
-            "vllm serve M --preemption-mode swap --max-model-len 65536",
+            "--speculative-model '[ngram]' --num-speculative-tokens 3",
             None,
-            LONG | {"max-model-len": 65536, BATCH: 2048},
+            {"speculative-config": DRAFTS | {"method": "ngram"}},
         ),
-        ("vllm serve M --max-model-len 900", (0, 8, 4), {"max-model-len": 900, "gpu-memory-utilization": 0.9}),
-        ("VLLM_USE_V1=0 vllm serve M --max-model-len 900", (0, 8, 4), SHORT | {"max-model-len": 900}),
-        ("vllm serve M --max-model-len 900", (0, 6, 3), SHORT | VLLM | {"max-model-len": 900}),
-        ("vllm serve M --max-model-len 65536", (0, 6, 5), LONG | VLLM | {"max-model-len": 65536, BATCH: 2048}),
-        ("vllm serve M --max-model-len 65536", (0, 6, 4), LONG | VLLM | {"max-model-len": 65536, BATCH: 512}),
-        ("vllm serve M --max-model-len 65536", (0, 5, 3), OFF | REST | VLLM | {"max-model-len": 65536, BATCH: 65536}),
         (
-            "vllm serve M --max-model-len 65536 --enable-prefix-caching",
-            (0, 6, 0),
-            REST | VLLM | {"max-model-len": 65536, "enable-prefix-caching": True},
-        ),
-        ("VLLM_USE_V1=1 vllm serve M", (0, 7, 3), VLLM | {"gpu-memory-utilization": 0.9}),
-        ("vllm serve M", (0, 32), {}),
-        ("vllm serve M --disable-prefix-caching --disable-chunked-prefill", None, OFF),
-        (
-            "vllm serve M --disable-mm-preprocessor-cache --disable-async-output-proc",
+            "--speculative_config.method=mtp --speculative-config.num_speculative_tokens 3",
             None,
-            {"mm-processor-cache-gb": 0},
+            {"speculative-config": DRAFTS | {"method": "mtp"}},
         ),
-        (
-            "vllm serve M --share-gpu-memory-fraction 0.8 --worker-use-ray -O3",
-            None,
-            {"gpu-memory-utilization": 0.8, "distributed-executor-backend": "ray"},
-        ),
-        (
-            "vllm serve M --speculative-model '[ngram]' --num-speculative-tokens 3",
-            None,
-            {"speculative-config": {"method": "ngram", "num_speculative_tokens": 3}},
-        ),
-        (
-            "vllm serve M --speculative_config.method=mtp --speculative-config.num_speculative_tokens 3",
-            None,
-            {"speculative-config": {"method": "mtp", "num_speculative_tokens": 3}},
-        ),
-        ("vllm serve --max-model-len=8k a/M --max-num-batched-tokens 2K", None, {"max-model-len": 8000, BATCH: 2048}),
+        ("vllm serve --max-model-len=8k a/M --max-num-batched-tokens 2K", None, {LENGTH: 8000, BATCH: 2048}),
         ("vllm serve --enable-prefix-caching a/M", None, {"enable-prefix-caching": True}),
-        ("vllm serve M -tp $TP --dtype <dtype> --chat-template '{{ a }}'", None, {"chat-template": "{{ a }}"}),
+        ("-tp $TP --dtype <dtype> --chat-template '{{ a }}'", None, {"chat-template": "{{ a }}"}),
         ("python -m vllm.entrypoints.api_server --model M --dtype half", None, {"dtype": "half"}),
     ],
 )
@@ -282,28 +242,27 @@ def test_any_text_is_read(text: str) -> None:
             translated(found.words if found else (), command.environment)
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        *(
-            "",
-            "# a comment",
-            "pip install vllm",
-            "curl http://a/v1/chat/completions -d '{}'",
-            "'",
-            *("aiperf profile -m a", "python3 -m sglang.bench_serving --backend vllm --num-prompts 100"),
-            *("evalscope perf --parallel 1 10", "guidellm benchmark --target http://localhost:8000 --rate-type sweep"),
-            *("guidellm is another client", "command: [vllm]", "args:\n- vllm", "```\ncommand: [vllm, chat]\n```"),
-        ),
-        *(
-            "vllm serve",
-            "vllm serve <model> --max-num-seqs 8",
-            "vllm serve --max-num-seqs bounds it",
-            "vllm serve is slow",
-        ),
-        *("vllm serve starts the server that answers", "| `vllm serve M` | starts it |", "`vllm serve M`\uff1a启动"),
-    ],
-)
+NOTHING = """
+# a comment
+pip install vllm
+curl http://a/v1/chat/completions -d '{}'
+'
+aiperf profile -m a
+python3 -m sglang.bench_serving --backend vllm --num-prompts 100
+evalscope perf --parallel 1 10
+guidellm benchmark --target http://localhost:8000 --rate-type sweep
+guidellm is another client
+command: [vllm]
+vllm serve
+vllm serve <model> --max-num-seqs 8
+vllm serve --max-num-seqs bounds it
+vllm serve is slow
+vllm serve starts the server that answers
+| `vllm serve M` | starts it |
+`vllm serve M`\uff1a启动"""
+
+
+@pytest.mark.parametrize("text", [*NOTHING.splitlines(), "args:\n- vllm", "```\ncommand: [vllm, chat]\n```"])
 def test_nothing_to_translate_is_one_line(text: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["import", text]) == 2
     captured = capsys.readouterr()

@@ -2,6 +2,7 @@
 
 import json
 import re
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -122,31 +123,23 @@ def test_columns_become_figures(header: str, cell: str, figure: str, value: floa
     assert row.unread == ("Disk",)
 
 
-@pytest.mark.parametrize("number", ["1.38", "1,380.5", "42"])
-@pytest.mark.parametrize("unit", ["", "ms", " s"])
-@pytest.mark.parametrize("remark", ["", " (+15%)", "\uff08提升 15%\uff09", " [3]", " ↑", "↓", " ± 0.2", "†", " (best)"])
-@pytest.mark.parametrize("mark", ["", "**", "*", "`"])
-def test_a_number_is_read_with_its_unit_and_without_a_remark(number: str, unit: str, remark: str, mark: str) -> None:
-    (row,) = tables.rows(f"| Setup | TTFT |\n|---|---|\n| a | {mark}{number}{unit}{mark}{remark} |")
-    value = float(number.replace(",", "")) * (1000 if unit == " s" else 1)
-    assert row.figures == {"mean(ttft_ms)": pytest.approx(value)}
-    assert row.unread == ()
+def test_a_number_is_read_with_its_unit_and_without_a_remark() -> None:
+    numbers, units, marks = ("1.38", "1,380.5", "42"), ("", "ms", " s"), ("", "**", "*", "`")
+    remarks = ("", " (+15%)", "\uff08提升 15%\uff09", " [3]", " ↑", "↓", " ± 0.2", "†", " (best)")
+    for number, unit, remark, mark in product(numbers, units, remarks, marks):
+        (row,) = tables.rows(f"| Setup | TTFT |\n|---|---|\n| a | {mark}{number}{unit}{mark}{remark} |")
+        value = float(number.replace(",", "")) * (1000 if unit == " s" else 1)
+        assert (row.figures, row.unread) == ({"mean(ttft_ms)": pytest.approx(value)}, ())
 
 
 @pytest.mark.parametrize("cell", ["2-3x", "<500", "450-520 ms", "about 3", "1 234", "3 min"])
-def test_a_cell_of_a_figure_that_is_not_read_is_named(cell: str) -> None:
-    by_row = f"| Setup | TTFT | QPS |\n|---|---|---|\n| a | {cell} | 3 |"
-    by_column = f"| Metric | a |\n|---|---|\n| QPS | 3 |\n| TTFT | {cell} |"
+@pytest.mark.parametrize("empty", ["", "-", "—", "N/A", "n/a", "nan", "/"])
+def test_a_cell_of_a_figure_that_is_not_read_is_named_unless_it_is_empty(cell: str, empty: str) -> None:
+    by_row = f"| Setup | TTFT | E2E | QPS |\n|---|---|---|---|\n| a | {cell} | {empty} | 3 |"
+    by_column = f"| Metric | a |\n|---|---|\n| QPS | 3 |\n| TTFT | {cell} |\n| E2E | {empty} |"
     for text in (by_row, by_column):
         (side,) = tables.rows(text)
-        assert side.figures == {"turns_per_s": 3}
-        assert side.unread == (f"TTFT ({cell})",)
-
-
-@pytest.mark.parametrize("cell", ["", "-", "—", "N/A", "n/a", "nan", "/"])
-def test_an_empty_cell_is_not_named(cell: str) -> None:
-    (side,) = tables.rows(f"| Setup | TTFT | QPS |\n|---|---|---|\n| a | {cell} | 3 |")
-    assert (side.figures, side.unread) == ({"turns_per_s": 3}, ())
+        assert (side.figures, side.unread) == ({"turns_per_s": 3}, (f"TTFT ({cell})",))
 
 
 def test_a_row_is_a_side_without_an_interval(tmp_path: Path) -> None:
@@ -189,25 +182,14 @@ def test_gpus_concurrency_and_memory_over_all_gpus_are_read_beside_figures(
     assert tables.rows(f"| GPU | {heading} |\n|---|---|\n| T4 | {cell} |") == [], "no figure of a server"
 
 
-@pytest.mark.parametrize(
-    ("option", "text"),
-    [
-        (
-            [],
-            "Little's law: turns/s x E2E are 20.3 (配置A: TP=1, 无量化) and 21 (配置B: TP=1, AWQ INT4) turns in flight; not",
-        ),
-        (
-            ["--concurrency", "5"],
-            "Little's law: 5 concurrent turns of 1.65 s each give at most 3.02 turns/s, but 12.3 turns/s",
-        ),
-    ],
-)
-def test_a_pasted_comparison_is_checked_by_littles_law(
-    option: list[str], text: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_pasted_comparison_is_checked_by_littles_law(capsys: pytest.CaptureFixture[str]) -> None:
     printed = str(ROOT / "tests/data/articles/001-printed.txt")
-    assert cli.main(["compare", printed, *option]) == 0
-    assert text in capsys.readouterr().out
+    for option, text in (
+        ([], "turns/s x E2E are 20.3 (配置A: TP=1, 无量化) and 21 (配置B: TP=1, AWQ INT4) turns in flight; not"),
+        (["--concurrency", "5"], "5 concurrent turns of 1.65 s each give at most 3.02 turns/s, but 12.3 turns/s"),
+    ):
+        assert cli.main(["compare", printed, *option]) == 0
+        assert f"Little's law: {text}" in capsys.readouterr().out
     assert cli.main(["compare", printed, "--concurrency", "0"]) == 2
 
 

@@ -1,10 +1,10 @@
 """Each claim of each bundled study: where its source says it, and a made table on which it holds and one on which it does not."""
 
-from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
 import pytest
+from inferload.analysis.comparison.requirements import name_of
 from inferload.analysis.study import findings, measured_rows
 from inferload.analysis.study.findings import Answer
 from inferload.analysis.study.measured_rows import MeasuredRow
@@ -27,21 +27,11 @@ FAILS: tuple[Answer, ...] = ("opposite here", "does not hold here", "change foun
 @cache
 def plan_of(name: str) -> Study:
     study = studies.load(Path(name))
-    return study.resolved(
-        "simulator" if not all(part.on("simulator").left_out for part in study.parts.values()) else "vllm"
-    )
+    left_out = all(part.on("simulator").left_out for part in study.parts.values())
+    return study.resolved("vllm" if left_out else "simulator")
 
 
-def claims() -> Iterator[tuple[str, int]]:
-    for name in NAMES:
-        for position in range(len(studies.load(Path(name)).claims)):
-            yield name, position
-
-
-def ids(value: object) -> str:
-    return str(value)
-
-
+CLAIMS = [(name, position) for name in NAMES for position in range(len(plan_of(name).claims))]
 Values = dict[tuple[str, str], float]  # by label and figure
 
 
@@ -85,8 +75,7 @@ class Made:
     def on_condition(self, row: Row, condition: str, holds: bool) -> tuple[tuple[str, str], float]:
         """Return a possible value with which a condition on a row holds, or does not."""
         gate = gate_grammar.parse(condition)
-        name = gate.name if gate.statistic is None else f"{gate.statistic}({gate.name})"
-        limit = gate.limit
+        name, limit = name_of(gate), gate.limit
         found = [
             value
             for value in (limit, 0.9 * limit, 1.1 * limit, limit / 2, 2 * limit, limit + 1, 0.0, self.most(row, name))
@@ -126,19 +115,12 @@ class Made:
         return values
 
     def published(self, row: Row, bases: dict[str, MeasuredRow]) -> float | None:
-        base = bases.get(row.name)
-        reference = base.row if base else None
-        if self.claim.against is not None:
-            reference = next(each for each in self.rows if each.name == self.claim.against)
-        found = (
-            None
-            if reference is None
-            else measured_rows.published_change(self.table, reference, row, self.claim.figure or "")
-        )
-        return found
+        by_name = {each.name: each for each in self.rows} | {"": bases[row.name].row if row.name in bases else None}
+        base = by_name[self.claim.against or ""]
+        return None if base is None else measured_rows.published_change(self.table, base, row, self.claim.figure or "")
 
 
-@pytest.mark.parametrize(("name", "position"), list(claims()), ids=ids)
+@pytest.mark.parametrize(("name", "position"), CLAIMS, ids=str)
 def test_a_claim_has_a_table_on_which_it_holds_and_one_on_which_it_does_not(name: str, position: int) -> None:
     made = Made(plan_of(name), plan_of(name).claims[position])
     assert made.finding(made.of_claim(True)).answer in HOLDS
@@ -150,11 +132,7 @@ def test_a_claim_has_a_table_on_which_it_holds_and_one_on_which_it_does_not(name
         assert made.finding(outside).answer == "not reached"
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_each_claim_names_its_place_in_the_source_in_both_languages(name: str) -> None:
-    lacking = [
-        claim.text.en
-        for claim in plan_of(name).claims
-        if not all(words.zh for words in (claim.text, claim.source, claim.why.holds, claim.why.fails))
-    ]
-    assert not lacking
+def test_each_claim_names_its_place_in_the_source_in_both_languages() -> None:
+    claims = [claim for name in NAMES for claim in plan_of(name).claims]
+    words = {each.text.en: (each.text, each.source, each.why.holds, each.why.fails) for each in claims}
+    assert [name for name, texts in words.items() if not all(text.zh for text in texts)] == []

@@ -100,31 +100,30 @@ def pairs(before: Sequence[float], after: Sequence[float], tpot: float = 50.0) -
 BEFORE, AFTER = (200, 210, 190, 205, 195, 200), (100, 104, 97, 101, 99, 100)
 
 
-def test_the_page_has_claims_tables_and_limits(golden) -> None:  # type: ignore[no-untyped-def]
-    golden("study.md", page.markdown(plan_of(), results(*pairs(BEFORE, AFTER), run("b", 6, level="invalid", ttft=1.0))))
+def test_invalid_runs_are_named_and_not_counted() -> None:
+    """The rest of a page: the stored ones of docs/studies."""
+    text = page.markdown(plan_of(), results(*pairs(BEFORE, AFTER), run("b", 6, level="invalid", ttft=1.0)))
+    assert "| Runs | 13 runs; 12 valid; 1 invalid |" in text
+    assert "\n| new | 100.1 | 49.99 | 95 % |\n" in text
+    assert "\n* Not valid and not counted: only/s/b/6:" in text
 
 
 def ran(seconds: float, users: str = "16 users", tokens: float | None = 64.0) -> Ran:
     return Ran(users_or_rate=users, turns=100, window_s=seconds, input_tokens=256.0, output_tokens=tokens)
 
 
+BOTH = "256 prompt tokens and 64 output tokens per turn"
+
+
 @pytest.mark.parametrize(
     ("loads", "lines"),
     [
-        (
-            {"s": [ran(6.0), ran(6.5)]},
-            [
-                (
-                    "",
-                    "16 users; 100 turns in 6 to 6.5 s per run; 256 prompt tokens and 64 output tokens per turn; 3 pairs",
-                )
-            ],
-        ),
+        ({"s": [ran(6.0), ran(6.5)]}, [("", f"16 users; 100 turns in 6 to 6.5 s per run; {BOTH}; 3 pairs")]),
         ({"s": [Ran(users_or_rate="4/s Poisson; session starts")]}, [("", "4/s Poisson; session starts; 3 pairs")]),
         (
             {"a": [ran(6.0, "1 user")], "b": [ran(6.0, "16 users")], "c": [ran(6.0, "4 users", None)]},
             [
-                ("a, b", "1 and 16 users; 100 turns in 6 s per run; 256 prompt tokens and 64 output tokens per turn"),
+                ("a, b", f"1 and 16 users; 100 turns in 6 s per run; {BOTH}"),
                 ("c", "4 users; 100 turns in 6 s per run; 256 prompt tokens per turn"),
                 ("", "3 pairs"),
             ],
@@ -170,21 +169,17 @@ def test_an_answer_follows_from_the_interval(shift: float, noise: float, expect:
         "[200, 50, null]", "[null, 50, null]"
     )
     found = findings.finding(plan_of(text).claims[0], plan_of(text), results(*pairs(BEFORE, after)))
-    rows = {
-        each.name: each
-        for each in measured_rows.measured(plan_of().tables[0], plan_of(), results(*pairs(BEFORE, after)))
-    }
-    measured = measured_rows.row_effect(rows["old"], rows["new"], TTFT)
+    old, new = measured_rows.measured(plan_of().tables[0], plan_of(), results(*pairs(BEFORE, after)))
+    measured = measured_rows.row_effect(old, new, TTFT)
     assert measured is not None
-    assert measured.low is not None
-    assert measured.high is not None
+    low, high = measured.low or 0.0, measured.high or 0.0
     if expect == "no change":
-        within = [0.9 <= value <= 1.1 for value in (measured.low, measured.high)]
-        beyond = measured.low > 1.1 or measured.high < 0.9
+        within = [0.9 <= value <= 1.1 for value in (low, high)]
+        beyond = low > 1.1 or high < 0.9
         assert found.answer == ("no change found" if all(within) else "change found" if beyond else "not decided")
         return
-    small = max(1 - measured.low, measured.high - 1) < 0.01
-    way = "none" if small or measured.low <= 1 <= measured.high else "lower" if measured.high < 1 else "higher"
+    small = max(1 - low, high - 1) < 0.01
+    way = "none" if small or low <= 1 <= high else "lower" if high < 1 else "higher"
     assert found.answer == ("not found here" if way == "none" else "holds here" if way == expect else "opposite here")
 
 
@@ -192,15 +187,6 @@ def test_an_answer_follows_from_the_interval(shift: float, noise: float, expect:
 def test_few_pairs_are_not_tested(count: int) -> None:
     found = findings.finding(plan_of().claims[0], plan_of(), results(*pairs(BEFORE[:count], AFTER[:count])))
     assert found.answer == "not tested"
-
-
-def test_a_smaller_change_than_claimed_is_named() -> None:
-    after = [0.9 * value for value in AFTER]
-    text = PLAN.replace("least: 0.4", "least: 0.7")
-    assert (
-        findings.finding(plan_of(text).claims[0], plan_of(text), results(*pairs(BEFORE, after))).answer
-        == "smaller here"
-    )
 
 
 @pytest.mark.parametrize(
@@ -378,7 +364,7 @@ def test_the_changes_of_two_rows_are_compared() -> None:
         ("figure: mean(ttft_ms), expect: best, against: old", "against belongs to a change"),
         ("figure: mean(ttft_ms), expect: lower, against: old, than: old", "against and than are both given"),
         (
-            "figure: mean(ttft_ms), expect: lower, against: old, sum_of: [mean(e2e_ms)]",
+            "expect: lower, figure: mean(ttft_ms), against: old, sum_of: [mean(e2e_ms)]",
             "against and sum_of are both given",
         ),
         ("figure: mean(ttft_ms), expect: lower, sum_of: [mean(e2e_ms)]", "mean(e2e_ms) is no figure of table t"),

@@ -56,12 +56,17 @@ claims:
 loaded = cache(definition.load)
 
 
+@cache
+def planned(path: Path, engine: Engine, quick: bool = False) -> Study:
+    return loaded(path).resolved(engine, quick)
+
+
 @pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("quick", [False, True])
 @pytest.mark.parametrize("path", BUNDLED, ids=lambda path: path.stem)
 def test_each_row_of_a_bundled_study_has_runs(path: Path, quick: bool, engine: Engine) -> None:
     study = loaded(path)
-    plan = study.resolved(engine, quick)
+    plan = planned(path, engine, quick)
     assert set(plan.parts) | set(plan.left_out) == set(study.parts)
     for table in plan.tables:
         if table.part in plan.left_out:
@@ -76,30 +81,24 @@ def test_each_row_of_a_bundled_study_has_runs(path: Path, quick: bool, engine: E
     for name, part in plan.parts.items():
         assert part.engine == engine
         assert part.pairs == 1 or not quick, name
-    stored = typed_yaml.from_text(typed_yaml.to_text(plan, defaults=False), "x", Study)
-    assert typed_yaml.to_text(stored) == typed_yaml.to_text(plan)
+    if quick:  # which sets each field
+        stored = typed_yaml.from_text(typed_yaml.to_text(plan, defaults=False), "x", Study)
+        assert stored.model_dump() == plan.model_dump()
 
 
 @pytest.mark.parametrize("engine", ENGINES)
 def test_each_part_of_a_bundled_study_has_pairs_enough_for_a_test(engine: Engine) -> None:
-    parts = [(path.stem, *item) for path in BUNDLED for item in loaded(path).resolved(engine).parts.items()]
+    parts = [(path.stem, *item) for path in BUNDLED for item in planned(path, engine).parts.items()]
     assert [(study, name) for study, name, part in parts if part.pairs < pairs.FEWEST] == []
 
 
 @pytest.mark.parametrize("path", BUNDLED, ids=lambda path: path.stem)
 @pytest.mark.parametrize("engine", ENGINES)
 def test_a_terminal_shows_plan_and_findings_of_a_bundled_study_in_30_lines(path: Path, engine: Engine) -> None:
-    plan = loaded(path).resolved(engine)
+    plan = planned(path, engine)
     if plan.parts:
-        shown = [
-            *commands._summary_lines(plan, Path("no"), False),
-            "",
-            "headline",
-            *page.summary(plan, StudyResults()),
-            "md",
-            "html",
-        ]
-        assert len("\n".join(shown).splitlines()) <= 30
+        shown = [*commands._summary_lines(plan, Path("no"), False), *page.summary(plan, StudyResults())]
+        assert len("\n".join(shown).splitlines()) <= 26  # of 30, beside a blank line, the headline and two paths
 
 
 def test_all_studies_are_bundled_and_listed(capsys: pytest.CaptureFixture[str]) -> None:
@@ -121,8 +120,6 @@ def small(tmp_path: Path) -> Path:
         ("part: only", "part: other", "no part other; the study has only"),
         ("base: old", "base: none", "base none is no row; name one of old, new"),
         ("published: [1]", "published: [1, 2]", "2 published values for 1 figures"),
-        ("row: new", "row: newer", "newer is no row of table t"),
-        ("expect: lower, ", "", "give exactly one of expect and holds"),
         ("    base: old\n", "", "table t has no base"),
         ("[mean(ttft_ms)]", "[mean(ttft)]", "ttft"),
         ("baseline: tiny-baseline", "baseline: tiny-basline", "did you mean tiny-baseline?"),
@@ -257,19 +254,10 @@ SOURCES = {"agents": "000", "chat": "000", "matrix": "001", "throughput": "001",
 
 @pytest.mark.parametrize("path", BUNDLED, ids=lambda path: path.stem)
 def test_published_values_stand_in_the_source(path: Path) -> None:
-    rows = [row for table in definition.load(path).tables for row in table.rows]
+    rows = [row for table in loaded(path).tables for row in table.rows]
     values = {value for row in rows for value in row.published if value is not None}
     assert bool(values) == (path.stem in SOURCES)
     if values:
         texts = [file.read_text(encoding="utf-8") for file in ARTICLES.glob(f"{SOURCES[path.stem]}-*")]
         printed = {float(number) for text in texts for number in re.findall(r"\d+(?:\.\d+)?", text)}
         assert values <= printed
-
-
-def test_the_values_of_a_grid_name_its_variants() -> None:
-    text = SMALL.replace("variants: [tiny-all]", "grid: {enforce-eager: [true, false], max-num-seqs: [1, 2]}").replace(
-        "variant: tiny-all", "variant: enforce-eager-true.max-num-seqs-2"
-    )
-    study: Study = typed_yaml.from_text(text, "x", Study)
-    part = study.resolved("simulator").parts["only"]
-    assert "enforce-eager-true.max-num-seqs-2" in part.labels

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from code_texts import nodes, text_of
 from own_commands import is_accepted
-from paths import ROOT
 
 from inferload import cli
 from inferload.campaign.runner import Runner
@@ -24,33 +24,21 @@ from inferload.scenario.files import data_files
 COMMANDS = [name for group in GROUPS.values() for name in group]
 NAMED = re.compile(rf"\binferload ({'|'.join(COMMANDS)})\b(.*)")
 # The lines of `import` name files that it writes; its own tests run them.
-NODES = [
-    node
-    for top in ("inferload", "analysis", "deploy", "locustfiles")
-    for path in sorted((ROOT / top).rglob("*.py"))
-    if "pasted" not in path.parts and path.name != "import_lines.py"
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
-]
-
-
-def text_of(node: ast.AST) -> str:
-    """Return the text of a string; `{}` for each value in it."""
-    if isinstance(node, ast.JoinedStr):
-        return "".join(str(part.value) if isinstance(part, ast.Constant) else "{}" for part in node.values)
-    return str(node.value) if isinstance(node, ast.Constant) and isinstance(node.value, str) else ""
+CODE = nodes("inferload", "analysis", "deploy", "locustfiles")
+NODES = [node for path, node in CODE if "pasted" not in path.parts and path.name != "import_lines.py"]
 
 
 def test_each_command_with_values_is_made_for_a_shell_and_accepted() -> None:
     calls = [node.args for node in NODES if isinstance(node, ast.Call) and ast.unparse(node.func) == "own_command"]
     assert len(calls) > 10
     for command, *arguments in calls:
-        name, words = text_of(command), [text_of(word) for word in arguments if not isinstance(word, ast.Starred)]
+        name, words = text_of(command) or "", [text_of(word) for word in arguments if not isinstance(word, ast.Starred)]
         lines = [[name, *(word or value for word in words)] for value in ("1", "simulator", *data_files.DATA_SETS)]
         assert any(map(is_accepted, lines)), lines
 
 
 def test_each_named_command_has_the_options_beside_it() -> None:
-    found = [match.groups() for node in NODES for match in NAMED.finditer(text_of(node))]
+    found = [match.groups() for node in NODES for match in NAMED.finditer(text_of(node) or "")]
     assert len(found) > 50
     by_hand = re.compile(r"(?: (?:--[a-z-]+|add|down|show|up))* (\{\}|%s)")  # a value that needs `own_command`
     assert [rest for _, rest in found if by_hand.match(rest)] == []
