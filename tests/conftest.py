@@ -21,6 +21,7 @@ from inferload.deploy.launcher.server_state import LocalServer
 from otlp_collector import Collector
 from simulator_process import Simulator
 
+from inferload import cli
 from inferload.campaign.machine.machine_evidence import kernel_stamps
 from inferload.client.connection.tcp_info import SO_TIMESTAMPNS
 
@@ -71,6 +72,19 @@ def golden(request: pytest.FixtureRequest) -> Callable[[str, str], None]:
         assert text == path.read_text(encoding="utf-8"), f"{path} differs; --update-golden if the new text is right"
 
     return check
+
+
+@pytest.fixture
+def command(capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
+    """A function: `command("compare", a, b, code=4)` runs inferload, checks the exit code, and returns output and errors."""
+
+    def run(*words: object, code: int = 0) -> str:
+        capsys.readouterr()
+        found, shown = cli.main([str(word) for word in words]), "".join(capsys.readouterr())
+        assert found == code, shown
+        return shown
+
+    return run
 
 
 @pytest.fixture(scope="session")

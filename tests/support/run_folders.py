@@ -1,7 +1,10 @@
 """Run folders with a manifest and a summary, for comparisons."""
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import summaries
 
@@ -38,4 +41,19 @@ def write_run(folder: Path, seed: int, ttft_ms: float, prompt: int = 20, name: s
     }
     (folder / "run.json").write_text(json.dumps(manifest))
     (folder / "summary.json").write_text(json.dumps(summary))
+    return folder
+
+
+@contextmanager
+def edited(file: Path) -> Iterator[dict[str, Any]]:
+    """Change the document of a JSON file in the block."""
+    document = json.loads(file.read_text())
+    yield document
+    file.write_text(json.dumps(document))
+
+
+def write_runs(folder: Path, *ttft_ms: float) -> Path:
+    """Write a run for each TTFT, with the seeds from 1 on."""
+    for seed, value in enumerate(ttft_ms, 1):
+        write_run(folder / str(seed), seed, value)
     return folder

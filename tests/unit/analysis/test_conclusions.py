@@ -1,55 +1,37 @@
 """Conclusions of comparisons: worse figures in every headline, ties, one change everywhere, cache arms, labels of sides."""
 
 import json
-import random
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from itertools import permutations
 from pathlib import Path
+from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from inferload.analysis.charts.load import FIGURES, Curve, LoadPoint, picture
 from inferload.analysis.comparison.best import best_by_goal
 from inferload.analysis.comparison.comparable import distinct
-from inferload.analysis.comparison.compare import Comparison, compare
+from inferload.analysis.comparison.compare import compare
 from inferload.analysis.comparison.output import documents, page, tables
 from inferload.analysis.comparison.output import text as output
-from inferload.analysis.comparison.sides import Run, Side
-from inferload.analysis.data.figures import ALL, figure
-from run_folders import write_run
+from inferload.analysis.comparison.sides import NAMES, Side
+from inferload.analysis.data.figures import ALL, Term
+from made_sides import PRIMARY, compared, first, having, made_run, measured, noisy, with_first
+from run_folders import edited, write_run
 
-from inferload import cli
 from inferload.figures.table import head_of
 
-PRIMARY = figure("mean(ttft_ms)")
-PAIRS = 8
 
-
-def side(label: str, factors: Mapping[str, float], seed: int = 0, **fields: object) -> Side:
-    """Eight runs whose figures are 100 times a factor; runs of a pair differ by about 1 %."""
-    dice = random.Random(f"{label} {seed}")
-    runs = []
-    for pair in range(PAIRS):
-        common = random.Random(pair).gauss(0, 0.2)
-        figures = {
-            entry.name: 100 * factors.get(entry.name, 1.0) * 2.718 ** (common + dice.gauss(0, 0.01)) for entry in ALL
-        }
-        run = Run(
-            Path(label), f"{pair:03}", figures, pair, f"{label} {pair}", "valid", output_tokens=9.0, input_tokens=9.0
-        )
-        runs.append(replace(run, **fields))  # type: ignore[arg-type]
-    return Side(label, tuple(runs))
+def side(label: str, factors: Mapping[str, float], **fields: Any) -> Side:
+    """Runs whose figures are 100 times a factor; runs of a pair differ by about 1 %."""
+    return noisy(label, {entry.name: 100 * factors.get(entry.name, 1.0) for entry in ALL}, **fields)
 
 
 # Changes that are far beyond the noise of the pairs, or none.
 changes = st.fixed_dictionaries({entry.name: st.sampled_from([0.5, 1.0, 2.0]) for entry in ALL})
-
-
-def worse_titles(comparison: Comparison) -> list[str]:
-    return [row.figure.title for row in comparison.rows if row.answer == "worse"]
 
 
 def named_as_worse(headline: str, primary: str) -> set[str]:
@@ -58,12 +40,10 @@ def named_as_worse(headline: str, primary: str) -> set[str]:
     return also | ({primary} if f": WORSE, {primary} is " in headline else set())
 
 
-@settings(deadline=None)
 @given(changes, st.sampled_from(ALL))
-def test_the_headline_names_exactly_the_figures_that_are_worse(factors: dict[str, float], primary: object) -> None:
-    chosen = next(entry for entry in ALL if entry is primary)
+def test_the_headline_names_exactly_the_figures_that_are_worse(factors: dict[str, float], chosen: Term) -> None:
     comparison = compare(side("base", {}), side("new", factors), chosen, ALL)
-    worse = worse_titles(comparison)
+    worse = [row.figure.title for row in comparison.worse]
     bad = [entry.title for entry in ALL if factors[entry.name] != 1 and not entry.change_is_good(factors[entry.name])]
     assert set(bad) <= set(worse)
     headline = output.headline(comparison)
@@ -75,23 +55,21 @@ def test_the_headline_names_exactly_the_figures_that_are_worse(factors: dict[str
     assert headline in output.text([comparison])
     assert headline in output.block([comparison])
     (level, annotation), *_ = output.annotations([comparison])
-    assert annotation == headline
-    assert (level == "error") == bool(worse)
+    assert (level == "error", annotation) == (bool(worse), headline)
     # A page of several candidates, as that of a sweep, has them in its first line.
     line = page.summary_line([comparison, compare(side("base", {}), side("same", {}), chosen, ALL)])
     assert set(re.findall(r"[:;] ([^;:]+) is worse", line.partition("; same against")[0])) == set(worse)
 
 
-@settings(deadline=None, max_examples=20)
 @given(changes)
 def test_each_worse_figure_of_the_best_side_is_a_trade_off(factors: dict[str, float]) -> None:
-    comparison = compare(side("base", {}), side("new", factors), PRIMARY, ALL)
-    worse = worse_titles(comparison)
+    comparison = compared(side("base", {}), side("new", factors))
+    worse = "; ".join(row.figure.title for row in comparison.worse)
     decisions = best_by_goal([comparison])
     results = [best for decision in decisions for best in decision.results]
     trade_offs = next((line for line in output.best_notes(decisions) if line.startswith("new: worse than base: ")), "")
     is_best = any((best.label, best.certainty) == ("new", "best") for best in results)
-    assert trade_offs == (f"new: worse than base: {'; '.join(worse)}" if is_best and worse else "")
+    assert trade_offs == (f"new: worse than base: {worse}" if is_best and worse else "")
     for best, row in ((best, row) for best in results for row in comparison.rows if row.figure == best.figure):
         # The table agrees with the comparison.
         assert (best.certainty == "best") == (row.answer in ("better", "worse"))
@@ -100,10 +78,9 @@ def test_each_worse_figure_of_the_best_side_is_a_trade_off(factors: dict[str, fl
 
 def test_a_figure_without_a_test_is_named_with_its_reason() -> None:
     base, new = side("base", {}), side("new", {})
-    lacking = replace(new.runs[3], figures={**new.runs[3].figures, "p99(itl_ms)": None})
-    comparison = compare(base, replace(new, runs=(*new.runs[:3], lacking, *new.runs[4:])), PRIMARY, ALL)
-    assert "not tested: ITL, p99 (not known, or not above 0, on new (003))" in output.remarks(comparison)
-    single = compare(*(replace(one, runs=one.runs[:1]) for one in (base, new)), PRIMARY, ALL)
+    lacking = compared(base, having(new, {"p99(itl_ms)": None}, at=[3]))
+    assert "not tested: ITL, p99 (not known, or not above 0, on new (003))" in output.remarks(lacking)
+    single = compared(first(base, 1), first(new, 1))
     assert output.headline(single).endswith("; not tested: 1 pair of runs: a test needs 3, better 6 or more")
     assert "no difference found" not in output.text([single])
 
@@ -112,9 +89,11 @@ def test_a_figure_without_a_test_is_named_with_its_reason() -> None:
 
 
 def test_the_best_side_is_tested_against_the_closest_one() -> None:
-    base = side("base", {"mean(ttft_ms)": 2.0})
-    near = [side(name, {"mean(ttft_ms)": factor}) for name, factor in (("one", 1.0), ("two", 1.001))]
-    comparisons = [compare(base, candidate, PRIMARY, ALL) for candidate in near]
+    base, one, two, slow = (
+        side(label, {PRIMARY.name: factor})
+        for label, factor in (("base", 2.0), ("one", 1.0), ("two", 1.001), ("slow", 1.2))
+    )
+    comparisons = with_first([base, one, two])
     result = best_by_goal(comparisons)[0].results[0]
     (tied,) = result.tied
     assert (result.certainty, {result.label, tied.label}) == ("tie", {"one", "two"})
@@ -123,35 +102,29 @@ def test_the_best_side_is_tested_against_the_closest_one() -> None:
     (row,) = [row for row in documents.document(comparisons)["best"] if row["figure"] == PRIMARY.name]
     assert (row["best"], row["answer"]) == (None, "tie")
     assert {row["best_value_of"], *row["tied"]} == {"one", "two"}
-    ahead = [compare(base, candidate, PRIMARY, ALL) for candidate in (near[0], side("two", {"mean(ttft_ms)": 1.2}))]
-    result = best_by_goal(ahead)[0].results[0]
-    assert (result.label, result.certainty, result.rivals[0].label) == ("one", "best", "two")
+    result = best_by_goal(with_first([base, one, slow]))[0].results[0]
+    assert (result.label, result.certainty, result.rivals[0].label) == ("one", "best", "slow")
 
 
 # --- one change
 
 
-@settings(deadline=None)
 @given(st.lists(st.tuples(st.floats(1, 1e5), st.floats(1, 1e5)), min_size=1, max_size=9))
 def test_a_change_is_one_number_everywhere(pairs: list[tuple[float, float]]) -> None:
-    sides = []
-    for index, label in enumerate(("base", "new")):
-        runs = [
-            Run(Path(label), f"{seed}", {entry.name: pair[index] for entry in ALL}, seed, f"{label} {seed}", "valid")
-            for seed, pair in enumerate(pairs)
-        ]
-        sides.append(Side(label, tuple(runs)))
-    comparison = compare(*sides, PRIMARY, ALL)
+    base, new = (
+        Side(label, tuple(made_run(seed, dict.fromkeys(NAMES, value), label) for seed, value in enumerate(values)))
+        for label, values in zip(("base", "new"), zip(*pairs, strict=True), strict=True)
+    )
+    comparison = compared(base, new)
     row = comparison.primary
     assert row.effect is not None
     assert row.change == pytest.approx(row.effect.ratio - 1, rel=1e-9, abs=1e-9)
     assert row.candidate == pytest.approx((row.baseline or 0) * row.effect.ratio)
-    table = tables.sides([(sides[0], None), (sides[1], sides[0])])
+    table = tables.sides([(base, None), (new, base)])
     in_table = table.texts[1][[head_of(head).text for head in table.columns].index("Mean TTFT, ms")].split()[1]
     in_effects = next(cells for cells in tables.effects(comparison).texts if "(primary)" in cells[0])[3]
     assert in_table == in_effects == f"{row.change:+.2%}"
-    (drawn,) = (entry for entry in (page.curve(sides[1]).points,))
-    assert len(drawn) == len(pairs)
+    assert len(page.curve(new).points) == len(pairs)
 
 
 # --- cache arms
@@ -161,11 +134,9 @@ ARMS = (("run", "cold", 1500.0), ("run-warm", "warm", 400.0), ("run-warming", "w
 
 def arm_run(folder: Path, arm: str, ttft_ms: float, seed: int) -> Path:
     write_run(folder, seed, ttft_ms)
-    summary = json.loads((folder / "summary.json").read_text())
-    summary["cache"] = {"arm": arm}
-    (folder / "summary.json").write_text(json.dumps(summary))
-    manifest = json.loads((folder / "run.json").read_text())
-    (folder / "run.json").write_text(json.dumps(manifest | {"started_at": f"2026-01-0{seed}T{len(folder.name):02}"}))
+    with edited(folder / "run.json") as manifest, edited(folder / "summary.json") as summary:
+        manifest["started_at"] = f"2026-01-0{seed}T{len(folder.name):02}"
+        summary["cache"] = {"arm": arm}
     return folder
 
 
@@ -176,15 +147,21 @@ def arms_folder(folder: Path, arms: Sequence[tuple[str, str, float]], seeds: int
     return folder
 
 
+def two_folders(folder: Path, arms: Sequence[tuple[str, str, float]]) -> tuple[Path, Path]:
+    """Write the runs of a baseline, and of a candidate in half the time, as of a sweep of the scenario `s`."""
+    (folder / "sweep.yaml").write_text("baseline: base\n")
+    base, new = (arms_folder(folder / "s" / name, arms, faster=at) for name, at in (("base", 1.0), ("new", 0.5)))
+    return base, new
+
+
 @pytest.mark.parametrize("order", list(permutations(ARMS)))
 def test_arms_are_never_counted_together(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], order: tuple[tuple[str, str, float], ...]
+    tmp_path: Path, command: Callable[..., str], order: tuple[tuple[str, str, float], ...]
 ) -> None:
-    base, new = (arms_folder(tmp_path / name, order, faster=at) for name, at in (("base", 1.0), ("new", 0.5)))
-    assert cli.main(["compare", str(base), str(new), "--format", "json"]) == 0
-    document = json.loads(capsys.readouterr().out)
+    base, new = two_folders(tmp_path, order)
+    document = json.loads(command("compare", base, new, "--format", "json"))
     found = {
-        (one["baseline"], one["candidate"]): next(row for row in one["figures"] if row["figure"] == "mean(ttft_ms)")
+        (one["baseline"], one["candidate"]): next(row for row in one["figures"] if row["figure"] == PRIMARY.name)
         for one in (*document["candidates"], *document["arms"])
     }
     assert list(found) == [
@@ -197,65 +174,44 @@ def test_arms_are_never_counted_together(
         for label, value in ((before, row["baseline"]), (after, row["candidate"])):
             ttft_ms = 1502.0 if "cold" in label else 402.0
             assert value == pytest.approx(ttft_ms * (0.5 if "new" in label else 1.0), rel=1e-3)
-    assert cli.main(["compare", str(base), str(new)]) == 0
-    shown = capsys.readouterr().out
+    shown = command("compare", base, new)
     assert "base, warm against base, cold: BETTER, Mean TTFT is 73.2% lower" in shown
     assert "base, cold: left out, warmed the cache, not counted: 1-run-warming, 2-run-warming, 3-run-warming" in shown
     assert "9,00" not in shown
 
 
-def test_every_entry_leaves_warming_runs_out(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    warm = [arm for arm in ARMS if arm[1] != "cold"]
-    for name, faster in (("base", 1.0), ("new", 0.5)):
-        arms_folder(tmp_path / "sw" / "s" / name, warm, faster=faster)
-    (tmp_path / "sw" / "sweep.yaml").write_text("baseline: base\n")
-    folder = tmp_path / "sw" / "s" / "base"
-    assert cli.main(["report", str(tmp_path / "sw")]) == 0
-    assert "new against base: BETTER, Mean TTFT is 50.0% lower" in capsys.readouterr().out
-    assert cli.main(["report", str(folder)]) == 0
-    assert capsys.readouterr().out.startswith("3 runs of s; left out: 3 runs that warmed a cache")
+def test_every_entry_leaves_warming_runs_out(tmp_path: Path, command: Callable[..., str]) -> None:
+    folder, _ = two_folders(tmp_path, [arm for arm in ARMS if arm[1] != "cold"])
+    assert "new against base: BETTER, Mean TTFT is 50.0% lower" in command("report", tmp_path)
+    assert command("report", folder).startswith("3 runs of s; left out: 3 runs that warmed a cache")
     assert "9,00" not in (folder / "index.html").read_text()
-    single = str(folder / "1-run-warming")
-    assert cli.main(["compare", str(folder / "1-run-warm"), single]) == 2
-    assert "warmed the cache for the run after it, and is not counted; name that run" in capsys.readouterr().err
-    assert cli.main(["baseline", "add", str(tmp_path / "b.json"), single]) == 2
-    assert "is not counted" in capsys.readouterr().err
+    single = folder / "1-run-warming"
+    problem = "warmed the cache for the run after it, and is not counted; name that run"
+    assert problem in command("compare", folder / "1-run-warm", single, code=2)
+    assert problem in command("baseline", "add", tmp_path / "b.json", single, code=2)
 
 
-def test_a_sweep_and_a_folder_compare_cold_and_warm_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    both = ARMS[:2]
-    for name, faster in (("base", 1.0), ("new", 0.5)):
-        arms_folder(tmp_path / "sw" / "s" / name, both, faster=faster)
-    (tmp_path / "sw" / "sweep.yaml").write_text("baseline: base\n")
-    assert cli.main(["report", str(tmp_path / "sw")]) == 0
-    assert "s, cold: new, cold against base, cold: BETTER" in capsys.readouterr().out
-    change = "base, warm against base, cold: BETTER, Mean TTFT is 73.2% lower"
-    assert change in (tmp_path / "sw" / "index.html").read_text()
-    assert "<h3>Best by goal</h3>" in (tmp_path / "sw" / "index.html").read_text()
-    folder = tmp_path / "sw" / "s" / "base"
-    assert cli.main(["report", str(folder)]) == 0
+def test_a_sweep_and_a_folder_compare_cold_and_warm_runs(tmp_path: Path, command: Callable[..., str]) -> None:
+    folder, _ = two_folders(tmp_path, ARMS[:2])
+    assert "s, cold: new, cold against base, cold: BETTER" in command("report", tmp_path)
+    shown = (tmp_path / "index.html").read_text()
+    assert "base, warm against base, cold: BETTER, Mean TTFT is 73.2% lower" in shown
+    assert "<h3>Best by goal</h3>" in shown
+    command("report", folder)
     shown = (folder / "index.html").read_text()
     assert re.search(r"warm against .*cold: BETTER, Mean TTFT is 73\.2% lower", shown)
     assert "964" not in shown
 
 
-def test_a_baseline_has_one_arm(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    file = str(tmp_path / "b.json")
+def test_a_baseline_has_one_arm(tmp_path: Path, command: Callable[..., str]) -> None:
+    file = tmp_path / "b.json"
     cold, warm = (arm_run(tmp_path / name, arm, ttft_ms, 1) for name, arm, ttft_ms in ARMS[:2])
-    assert cli.main(["baseline", "add", file, str(cold)]) == 0
-    assert cli.main(["baseline", "add", file, str(warm)]) == 2
-    assert "cache arm is warm, but cold in occasion run" in capsys.readouterr().err
+    command("baseline", "add", file, cold)
+    assert "cache arm is warm, but cold in occasion run" in command("baseline", "add", file, warm, code=2)
     arms_folder(tmp_path / "new", ARMS[:2], seeds=1)
-    assert cli.main(["compare", "--baseline", file, str(tmp_path / "new"), "--format", "json"]) == 0
-    (candidate,) = json.loads(capsys.readouterr().out)["candidates"]
-    (ttft,) = [row for row in candidate["figures"] if row["primary"]]
-    assert ttft["candidate"] == 1501.0
-
-
-def test_two_runs_of_different_arms_are_compared(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    cold, warm = (str(arm_run(tmp_path / name, arm, ttft_ms, 1)) for name, arm, ttft_ms in ARMS[:2])
-    assert cli.main(["compare", cold, warm]) == 0
-    shown = capsys.readouterr().out
+    document = json.loads(command("compare", "--baseline", file, tmp_path / "new", "--format", "json"))
+    assert [row["candidate"] for row in document["candidates"][0]["figures"] if row["primary"]] == [1501.0]
+    shown = command("compare", cold, warm)
     assert "compared: cache arm: cold against warm" in shown
     assert "run-warm against run: Mean TTFT is 73.3% lower" in shown
 
@@ -265,8 +221,7 @@ def test_two_runs_of_different_arms_are_compared(tmp_path: Path, capsys: pytest.
 
 def with_argv(label: str, *argv: str, started_at: float = 0.0, path: str = "x") -> Side:
     variant = {"name": "tiny-all", "argv": ["vllm", *argv], "started_at": started_at, "memory_mb": started_at}
-    one = Run(Path(path), "000", {"mean(ttft_ms)": 1.0}, 1, None, "valid", server={"variant": variant})
-    return Side(label, (one,), path=Path(path))
+    return replace(having(measured(label, 1.0), start=None, server={"variant": variant}), path=Path(path))
 
 
 @pytest.mark.parametrize(
@@ -307,11 +262,9 @@ def test_labels_are_distinct(drawn: list[tuple[str, list[str], str]]) -> None:
 
 
 def test_the_compared_lines_name_the_argument_that_differs() -> None:
-    first, second = with_argv("a", "--max-num-seqs", "8"), with_argv("b", "--max-num-seqs", "16", started_at=5.0)
-    comparison = compare(first, second, PRIMARY, ALL)
-    assert comparison.differences.compared == ("server arguments: --max-num-seqs 8 against --max-num-seqs 16",)
-    again = compare(first, with_argv("b", "--max-num-seqs", "8", started_at=5.0), PRIMARY, ALL)
-    assert again.differences.compared == ()
+    base = with_argv("a", "--max-num-seqs", "8")
+    for seqs, lines in (("16", ("server arguments: --max-num-seqs 8 against --max-num-seqs 16",)), ("8", ())):
+        assert compared(base, with_argv("b", "--max-num-seqs", seqs, started_at=5.0)).differences.compared == lines
 
 
 @pytest.mark.parametrize(
@@ -328,10 +281,9 @@ def test_the_compared_lines_name_the_argument_that_differs() -> None:
 def test_forced_lengths_are_advised_only_where_they_help(
     request_settings: dict[str, object], advised: bool, length: str
 ) -> None:
-    sides = [side(name, {}, settings=request_settings) for name in ("base", "new")]
-    longer = replace(sides[1], runs=tuple(replace(run, **{length: 20.0}) for run in sides[1].runs))  # type: ignore[arg-type]
-    warnings = " ".join(compare(sides[0], longer, PRIMARY, ALL).differences.warnings)
-    assert "122.2% longer" in warnings
+    base, new = (having(measured(name, 100), settings=request_settings) for name in ("base", "new"))
+    warnings = " ".join(compared(base, having(new, **{length: 200.0})).differences.warnings)
+    assert re.search(r"(100|300)\.0% longer", warnings)
     assert ("fix the lengths" in warnings) == (advised and length == "output_tokens")
 
 
@@ -353,11 +305,8 @@ def test_points_that_are_not_drawn_are_named_beside_the_chart(known: list[set[st
 
 
 def test_worse_figures_are_in_the_headline_of_an_unknown_primary_figure() -> None:
-    base, new = side("base", {}), side("new", {"p99(itl_ms)": 2.0})
-    unknown = replace(
-        new, runs=tuple(replace(run, figures={**run.figures, PRIMARY.name: None}, start="one") for run in new.runs)
-    )
-    headline = output.headline(compare(base, unknown, PRIMARY, ALL))
+    unknown = having(side("new", {"p99(itl_ms)": 2.0}), {PRIMARY.name: None}, start="one")
+    headline = output.headline(compared(side("base", {}), unknown))
     assert headline.startswith(
         "new against base: WORSE, Mean TTFT is not tested: not known, or not above 0, on new; worse: ITL, p99 is "
     )

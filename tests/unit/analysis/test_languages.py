@@ -18,8 +18,8 @@ from inferload.analysis.pages.terms import Terms
 from inferload.analysis.report import report
 from inferload.analysis.report.model import build
 from inferload.analysis.study import page as study
+from made_sides import compared, sides
 from paths import ROOT
-from test_compare import compared, sides
 from test_study_findings import AFTER, BEFORE, PLAN, pairs, plan_of, results, run
 
 from inferload import cli

@@ -1,5 +1,6 @@
 """Sides that are equal servers or equal loads are named before a comparison runs; others are not."""
 
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,6 @@ from hypothesis import strategies as st
 from inferload.deploy.servers import effects
 from inferload.deploy.variants.variant import named
 
-from inferload import cli
 from inferload.campaign import equal_sides
 from inferload.campaign.sweep import study as studies
 from inferload.campaign.sweep.definition import Sweep
@@ -82,44 +82,36 @@ def test_quantised_weights_are_told_by_the_name_of_the_model(model: str, quantiz
     assert of_name == effects.of_variant("simulator", base.with_args({"quantization": quantization})) != plain
 
 
-def sweep(**changes: Any) -> Sweep:
-    keys: dict[str, Any] = {"schema": 1, "name": "s", "engine": "simulator", "baseline": "llama31-base"}
-    return Sweep.model_validate({**keys, "scenarios": ["smoke"], **changes})
-
-
 @pytest.mark.parametrize(
-    ("changes", "sentences"),
+    ("changes", "sentence"),
     [
-        ({"variants": ["llama31-fp8"]}, []),
+        ({"variants": ["llama31-fp8"]}, ""),
         (
             {"grid": {"enable-prefix-caching": [True, None, False]}},
-            [
-                "llama31-base, enable-prefix-caching-true and enable-prefix-caching-off are equal servers in the simulator "
-                "(enable-prefix-caching: not set -> true): what differs between their runs is chance"
-            ],
+            "llama31-base, enable-prefix-caching-true and enable-prefix-caching-off are equal servers in the simulator "
+            "(enable-prefix-caching: not set -> true): what differs between their runs is chance",
         ),
         (
             {"engine": "vllm", "grid": {"enable-chunked-prefill": [True, False]}},
-            [
-                "llama31-base and enable-chunked-prefill-true are equal servers with the defaults of vLLM 0.32 "
-                "(enable-chunked-prefill: not set -> true): what differs between their runs is chance"
-            ],
+            "llama31-base and enable-chunked-prefill-true are equal servers with the defaults of vLLM 0.32 "
+            "(enable-chunked-prefill: not set -> true): what differs between their runs is chance",
         ),
         (
             {"engine": "running", "restart": "once", "variants": ["llama31-fp8"]}
             | {"hosts": {"llama31-base": "http://a:1", "llama31-fp8": "http://a:1"}},
-            ["llama31-base and llama31-fp8 are equal servers: what differs between their runs is chance"],
+            "llama31-base and llama31-fp8 are equal servers: what differs between their runs is chance",
         ),
         (
             {"scenarios": ["smoke", {"scenario": "smoke", "name": "b", "set": ["gates=[]"]}, "demo"]},
-            ["smoke and b are equal loads: what differs between their runs is their order, or chance"],
+            "smoke and b are equal loads: what differs between their runs is their order, or chance",
         ),
-        ({"keep_cache": True, "scenarios": ["smoke", {"scenario": "smoke", "name": "again"}]}, []),
+        ({"keep_cache": True, "scenarios": ["smoke", {"scenario": "smoke", "name": "again"}]}, ""),
     ],
 )
-def test_equal_sides_of_a_sweep_are_named(changes: dict[str, Any], sentences: list[str]) -> None:
-    found = equal_sides.of_sweep(sweep(**changes))
-    assert [words.en for words in found] == sentences
+def test_equal_sides_of_a_sweep_are_named(changes: dict[str, Any], sentence: str) -> None:
+    keys = {"schema": 1, "name": "s", "engine": "simulator", "baseline": "llama31-base", "scenarios": ["smoke"]}
+    found = equal_sides.of_sweep(Sweep.model_validate({**keys, **changes}))
+    assert [words.en for words in found] == [sentence] * bool(sentence)
     assert all(words.zh for words in found)
 
 
@@ -132,16 +124,15 @@ def test_equal_sides_of_a_sweep_are_named(changes: dict[str, Any], sentences: li
         (["llama31-base", "--hardware a100-llama3-8b"], False),
     ],
 )
-def test_equal_sides_of_a_rehearsal_are_named(
-    sides: list[str], equal: bool, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_equal_sides_of_a_rehearsal_are_named(sides: list[str], equal: bool, command: Callable[..., str]) -> None:
     words = [f"{name}={side}" for name, side in zip("AB", sides, strict=True)]
-    assert cli.main(["ab", *words, "--clock", "virtual", "--scenario", "smoke", "--dry-run"]) == 0
-    assert ("A and B are equal servers" in capsys.readouterr().out) == equal
+    shown = command("ab", *words, "--clock", "virtual", "--scenario", "smoke", "--dry-run")
+    assert ("A and B are equal servers" in shown) == equal
 
 
-def test_a_study_names_them_before_it_runs_and_on_its_page(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    text = """\
+def test_a_study_names_them_before_it_runs_and_on_its_page(tmp_path: Path, command: Callable[..., str]) -> None:
+    file = tmp_path / "s.yaml"
+    file.write_text("""\
 schema: 1
 name: s
 title: t
@@ -149,11 +140,9 @@ question: q
 source: {title: t, date: "2026", setting: s}
 parts: {only: {title: t, baseline: llama31-base, grid: {enforce-eager: [false]}, scenarios: [smoke], pairs: 2}}
 tables: [{key: t, title: t, part: only, figures: [mean(ttft_ms)]}]
-"""
-    (tmp_path / "s.yaml").write_text(text)
-    assert cli.main(["study", str(tmp_path / "s.yaml"), "--dry-run"]) == 0
-    output = " ".join(capsys.readouterr().out.split())
+""")
+    output = " ".join(command("study", file, "--dry-run").split())
     assert "llama31-base and enforce-eager-false are equal servers in the simulator" in output
-    (note,) = studies.load(tmp_path / "s.yaml").resolved("simulator").notes
+    (note,) = studies.load(file).resolved("simulator").notes
     assert note.en.startswith("only: llama31-base and enforce-eager-false are equal")
     assert output.count("only: 2 pairs: nothing is tested; a test needs 3 pairs") == 1

@@ -1,11 +1,9 @@
 """`inferload search`: refusals, plans and points, resumption, the page, and a search on the simulator."""
 
 import json
-import os
 import re
 import shutil
 import signal
-import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -18,6 +16,8 @@ import synthetic_run
 from e2e_runs import wait_until
 from inferload.analysis.report import search_charts, search_page
 from msgspec import structs
+from own_commands import begin
+from run_folders import edited
 from searches import SLO, search_document
 
 from inferload import cli
@@ -39,6 +39,13 @@ from inferload.turns import turns_file
 from inferload.turns.remarks import MEANINGS, Remark
 
 HOST = ["--host", "http://127.0.0.1:9"]
+SHORT = """\
+schema: 1
+name: short-open
+workload: {{kind: chat, prompt_tokens: {prompt}, output_tokens: {output}, turns: 1}}
+arrivals: {{kind: constant, sessions_per_s: 4}}
+phases: {{warmup_s: {warmup_s}, measure_s: {measure_s}, drain_s: 10}}
+"""
 
 
 @pytest.mark.parametrize(
@@ -56,39 +63,27 @@ HOST = ["--host", "http://127.0.0.1:9"]
     ],
 )
 def test_invalid_options_are_refused_before_any_load(
-    options: list[str], message: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
+    options: list[str], message: str, command: Callable[..., str], tmp_path: Path
 ) -> None:
     into = tmp_path / "search"
-    assert cli.main(["search", "--scenario", "chat-open", *HOST, "--into", str(into), *options]) == 2
-    assert message in capsys.readouterr().err
+    assert message in command("search", "--scenario", "chat-open", *HOST, "--into", into, *options, code=2)
     assert not into.exists()
 
 
-def test_a_dry_run_prints_the_plan(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_a_dry_run_prints_the_plan(command: Callable[..., str], tmp_path: Path) -> None:
     into = tmp_path / "search"
-    options = ["--slo", SLO, "--budget", "30m", "--point", "2m", "--warmup", "10s", "--dry-run", "--into", str(into)]
-    assert cli.main(["search", "--scenario", "chat-open", *HOST, *options]) == 0
-    printed = capsys.readouterr().out
+    options = ["--slo", SLO, "--budget", "30m", "--point", "2m", "--warmup", "10s", "--dry-run", "--into", into]
+    printed = command("search", "--scenario", "chat-open", *HOST, *options)
     assert "from 2 sessions/s, at most 30 min: about 12 points" in printed
     assert "no prefix of a point is cached before it" in printed
     assert not into.exists()
-
-
-def changed(tmp_path: Path, name: str, **changes: dict[str, Any]) -> str:
-    """Write a bundled scenario with other values of some keys; return its path."""
-    data = scenarios.load(name).as_data()
-    for key, values in changes.items():
-        data[key] |= values
-    file = tmp_path / "changed.yaml"
-    file.write_text(as_yaml(data), encoding="utf-8")
-    return str(file)
 
 
 PROFILE = {"kind": "steps", "steps": [{"users": 2, "for_s": 5}, {"users": 4, "for_s": 5}]}
 
 
 @pytest.mark.parametrize(
-    "case",
+    ("name", "changes", "options", "code", "text"),
     [
         ("chat-open", {"phases": {"warmup_turns": 20}}, (), 0, "at most 60 s of warm-up and 2 min measured"),
         ("chat-open", {"phases": {"warmup_turns": 20}}, ("--warmup", "0s"), 2, "phases: warmup_turns needs warmup_s"),
@@ -98,15 +93,24 @@ PROFILE = {"kind": "steps", "steps": [{"users": 2, "for_s": 5}, {"users": 4, "fo
     ],
 )
 def test_a_changed_scenario_is_planned_or_refused(
-    case: tuple[str, dict[str, Any], tuple[str, ...], int, str], capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
-    name, changes, options, code, text = case
-    words = ["--scenario", changed(tmp_path, name, **changes), *HOST, "--slo", SLO, "--point", "2m", "--dry-run"]
-    assert cli.main(["search", *words, *options]) == code
-    assert text in "".join(capsys.readouterr())
+    *, name: str, changes: dict[str, Any], options: tuple[str, ...], code: int, text: str,
+    command: Callable[..., str], tmp_path: Path,
+) -> None:  # fmt: skip
+    file = written(tmp_path / "changed.yaml", name, **changes)
+    words = ["--scenario", file, *HOST, "--slo", SLO, "--point", "2m", "--dry-run", *options]
+    assert text in command("search", *words, code=code)
 
 
-def plan_of(folder: Path, **changes: Any) -> asked.SearchPlan:
+def written(file: Path, name: str = "chat-open", **changes: dict[str, Any]) -> Path:
+    """Write a bundled scenario with other values of some keys."""
+    data = scenarios.load(name).as_data()
+    for key, values in changes.items():
+        data[key] |= values
+    file.write_text(as_yaml(data), encoding="utf-8")
+    return file
+
+
+def plan_of(**changes: Any) -> asked.SearchPlan:
     defaults = {
         "scenario": "chat-open", "host": "http://127.0.0.1:9", "slo": SLO, "budget_s": 600.0, "window_s": 40.0,
         "warmup_s": 5.0, "guess": 2.0, "precision": 0.15, "seed": 3, "rates": (), "options": {}, "extra": (),
@@ -114,70 +118,58 @@ def plan_of(folder: Path, **changes: Any) -> asked.SearchPlan:
     return asked.SearchPlan(**{**defaults, **changes})
 
 
-def test_a_point_is_the_scenario_at_its_load_without_gates(tmp_path: Path) -> None:
-    loaded = scenarios.load("chat-open")
-    text = asked.at(loaded, "chat-open", plan_of(tmp_path), 3.5, 17)
-    point = scenarios.from_text(text, "point")
+def test_a_point_is_the_scenario_at_its_load_without_gates() -> None:
+    loaded, closed = scenarios.load("chat-open"), scenarios.load("chat")
+    point = scenarios.from_text(asked.at(loaded, "chat-open", plan_of(), 3.5, 17), "point")
     assert point.as_data()["arrivals"]["sessions_per_s"] == 3.5
     assert (point.phases.warmup_s, point.phases.measure_s, point.seed, point.gates) == (5.0, 40.0, 17, ())
     assert point.cache == loaded.cache
-    closed = scenarios.load("chat")
-    users = scenarios.from_text(asked.at(closed, "chat", plan_of(tmp_path), 7.0, 1), "point").as_data()["arrivals"]
+    users = scenarios.from_text(asked.at(closed, "chat", plan_of(), 7.0, 1), "point").as_data()["arrivals"]
     assert users["users"] == 7
 
 
 def test_a_point_with_a_warm_arm_takes_twice_as_long(tmp_path: Path) -> None:
-    data = scenarios.load("chat-open").as_data()
     cold, warm = (
-        scenarios.from_text(as_yaml(data | {"cache": data["cache"] | {"arm": arm}}), arm) for arm in ("cold", "warm")
+        scenarios.load(str(written(tmp_path / f"{arm}.yaml", cache={"arm": arm}))) for arm in ("cold", "warm")
     )
-    plan = plan_of(tmp_path)
-    assert plan.settings(warm).look_s == 2 * plan.settings(cold).look_s
-    assert plan_of(tmp_path, rates=(1.0, 2.0)).settings(warm).most_looks == 2
+    assert plan_of().settings(warm).look_s == 2 * plan_of().settings(cold).look_s
+    assert plan_of(rates=(1.0, 2.0)).settings(warm).most_looks == 2
 
 
 def test_the_plan_is_stored_for_resumption(tmp_path: Path) -> None:
-    plan = plan_of(tmp_path, rates=(1.0, 2.0), extra=("--processes", "2"))
+    plan = plan_of(rates=(1.0, 2.0), extra=("--processes", "2"))
     plan.write(tmp_path)
     assert asked.read(tmp_path) == plan
     with pytest.raises(UsageError, match="no search was started there"):
         asked.read(tmp_path / "other")
 
 
-def test_keys_in_headers_are_not_stored_and_required_on_resumption(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    plan = plan_of(tmp_path, options={"header": ["X-Team: blue", "X-Api-Key: sesame"]})
-    plan.write(tmp_path)
+def test_keys_in_headers_are_not_stored_and_required_on_resumption(tmp_path: Path, command: Callable[..., str]) -> None:
+    plan_of(options={"header": ["X-Team: blue", "X-Api-Key: sesame"]}).write(tmp_path)
     assert "sesame" not in (tmp_path / asked.PLAN).read_text()
-    assert cli.main(["search", "--resume", str(tmp_path), "--dry-run"]) == 2
-    assert "keys are not stored; give again --header 'X-Api-Key: ...'" in capsys.readouterr().err
-    assert asked.read(tmp_path, ["x-api-key: sesame", "X-Other: 1"]).options == {
-        "header": ["X-Team: blue", "x-api-key: sesame"]
-    }
-    again = ["search", "--resume", str(tmp_path), "--dry-run", "--header", "X-Api-Key: sesame"]
-    assert cli.main(again) == 0
-    assert cli.main([*again, "--header", "X-Other: 1"]) == 2
-    behind = ["search", "--scenario", "chat-open", *HOST, "--slo", SLO, "--", "--header", "X-Api-Key: sesame"]
-    assert cli.main(behind) == 2
-    assert "write it before --" in capsys.readouterr().err
+    again = ("search", "--resume", tmp_path, "--dry-run")
+    key = ("--header", "X-Api-Key: sesame")
+    assert "keys are not stored; give again --header 'X-Api-Key: ...'" in command(*again, code=2)
+    headers = {"header": ["X-Team: blue", "x-api-key: sesame"]}
+    assert asked.read(tmp_path, ["x-api-key: sesame", "X-Other: 1"]).options == headers
+    command(*again, *key)
+    command(*again, *key, "--header", "X-Other: 1", code=2)
+    behind = ("search", "--scenario", "chat-open", *HOST, "--slo", SLO, "--", *key)
+    assert "write it before --" in command(*behind, code=2)
 
 
 def write_plan(folder: Path) -> Path:
-    file = folder / "scenario.yaml"
-    file.write_text(as_yaml(scenarios.load("chat-open").as_data()), encoding="utf-8")
+    file = written(folder / "scenario.yaml")
     digest = scenarios.load(str(file)).digest
-    plan_of(folder, scenario=str(file), options={"model": "m"}, scenario_digest=digest).write(folder)
+    plan_of(scenario=str(file), options={"model": "m"}, scenario_digest=digest).write(folder)
     return file
 
 
-def test_a_resumed_search_takes_a_new_budget(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_resumed_search_takes_a_new_budget(tmp_path: Path, command: Callable[..., str]) -> None:
     write_plan(tmp_path)
     same = ["--point", "40s", "--slo", SLO, "--start", "2", "--model", "m", "--budget", "2h"]
-    assert cli.main(["search", "--resume", str(tmp_path), *same, "--dry-run"]) == 0
-    assert "at most 2 h" in capsys.readouterr().out
-    assert cli.main(["search", "--resume", str(tmp_path), "--dry-run"]) == 0
-    assert "at most 10 min" in capsys.readouterr().out
+    assert "at most 2 h" in command("search", "--resume", tmp_path, *same, "--dry-run")
+    assert "at most 10 min" in command("search", "--resume", tmp_path, "--dry-run")
 
 
 @pytest.mark.parametrize(
@@ -188,41 +180,33 @@ def test_a_resumed_search_takes_a_new_budget(tmp_path: Path, capsys: pytest.Capt
     ],
 )  # fmt: skip
 def test_a_resumed_search_refuses_changed_options(
-    option: tuple[str, str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    option: tuple[str, str], tmp_path: Path, command: Callable[..., str]
 ) -> None:
     write_plan(tmp_path)
-    assert cli.main(["search", "--resume", str(tmp_path), *option, "--dry-run"]) == 2
-    assert option[0] in capsys.readouterr().err
+    assert option[0] in command("search", "--resume", tmp_path, *option, "--dry-run", code=2)
 
 
-def test_a_resumed_search_refuses_a_changed_scenario(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_resumed_search_refuses_a_changed_scenario(tmp_path: Path, command: Callable[..., str]) -> None:
     file = write_plan(tmp_path)
     file.write_text(file.read_text(encoding="utf-8").replace("drain_s: ", "drain_s: 1"), encoding="utf-8")
-    assert cli.main(["search", "--resume", str(tmp_path), "--dry-run"]) == 2
-    assert "has changed" in capsys.readouterr().err
+    assert "has changed" in command("search", "--resume", tmp_path, "--dry-run", code=2)
 
 
-@pytest.mark.parametrize("command", ["search", "ab"])
+@pytest.mark.parametrize("of", ["search", "ab"])
 def test_code_that_a_folder_names_is_confirmed_by_the_command_line(
-    command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    of: str, tmp_path: Path, command: Callable[..., str]
 ) -> None:
-    data = scenarios.load("agent-live").as_data()
-    data["workload"]["agent"] = "clerk.py:Clerk"
-    file = tmp_path / "scenario.yaml"
-    file.write_text(as_yaml(data), encoding="utf-8")
-    if command == "search":
-        plan_of(tmp_path, scenario=str(file), scenario_digest=scenarios.load(str(file)).digest).write(tmp_path)
+    file = written(tmp_path / "scenario.yaml", "agent-live", workload={"agent": "clerk.py:Clerk"})
+    if of == "search":
+        plan_of(scenario=str(file), scenario_digest=scenarios.load(str(file)).digest).write(tmp_path)
     else:
         sides = {"A": "http://a:1", "B": "http://b:1"}
         (tmp_path / "ab.yaml").write_text(as_yaml({"schema": 1, "sides": sides, "scenario": str(file), "pairs": 2}))
-    words = [command, "--resume", str(tmp_path), "--dry-run"]
-    assert cli.main(words) == 2
-    assert (
-        f"executes Python code (clerk.py:Clerk); if it is yours, confirm it with --scenario {file}"
-        in capsys.readouterr().err
-    )
-    assert cli.main([*words, "--scenario", "chat"]) == 2
-    assert cli.main([*words, "--scenario", str(file)]) == 0, capsys.readouterr().err
+    words = (of, "--resume", tmp_path, "--dry-run")
+    question = f"executes Python code (clerk.py:Clerk); if it is yours, confirm it with --scenario {file}"
+    assert question in command(*words, code=2)
+    command(*words, "--scenario", "chat", code=2)
+    command(*words, "--scenario", file)
 
 
 @pytest.mark.parametrize(
@@ -233,15 +217,14 @@ def test_code_that_a_folder_names_is_confirmed_by_the_command_line(
     ],
 )
 def test_options_of_locust_that_name_code_are_confirmed_by_the_command_line(
-    extra: list[str], code: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    extra: list[str], code: int, tmp_path: Path, command: Callable[..., str]
 ) -> None:
     write_plan(tmp_path)
-    plan = json.loads((tmp_path / asked.PLAN).read_text())
-    (tmp_path / asked.PLAN).write_text(json.dumps(plan | {"extra": extra}))
-    words = ["search", "--resume", str(tmp_path), "--dry-run"]
-    assert cli.main(words) == code
-    assert ("name code" in capsys.readouterr().err) == (code == 2)
-    assert cli.main([*words, "--", *extra]) == 0
+    with edited(tmp_path / asked.PLAN) as plan:
+        plan["extra"] = extra
+    words = ("search", "--resume", tmp_path, "--dry-run")
+    assert ("name code" in command(*words, code=code)) == (code == 2)
+    command(*words, "--", *extra)
 
 
 def test_the_window_of_a_run_corrects_worker_clocks(tmp_path: Path) -> None:
@@ -262,10 +245,9 @@ def test_the_window_of_a_run_corrects_worker_clocks(tmp_path: Path) -> None:
 def test_a_point_with_missing_turn_records_is_refused(tmp_path: Path) -> None:
     run_dir = synthetic_run.write(tmp_path / "run")
     conditions = slo.parse("p95(ttft_ms) < 800")
-    manifest = json.loads((run_dir / "run.json").read_text())
-    for worker in manifest["workers"]:
-        worker["turns"] = turns_file.rows_of(run_dir / rundir.TURNS, worker["name"])
-    (run_dir / "run.json").write_text(json.dumps(manifest))
+    with edited(run_dir / "run.json") as manifest:
+        for worker in manifest["workers"]:
+            worker["turns"] = turns_file.rows_of(run_dir / rundir.TURNS, worker["name"])
     points.window(run_dir, conditions)
     turns_file.remove_worker(run_dir / rundir.TURNS, "w1")
     with pytest.raises(UsageError, match="turn records are in the run directory"):
@@ -275,9 +257,8 @@ def test_a_point_with_missing_turn_records_is_refused(tmp_path: Path) -> None:
 def test_dropped_sessions_miss_every_limit(tmp_path: Path) -> None:
     run_dir = synthetic_run.write(tmp_path / "run")
     conditions = slo.parse("p95(ttft_ms) < 800 and failed_ratio < 0.5")
-    for before, after in zip(
-        points.window(run_dir, conditions).samples, points.window(run_dir, conditions, 7).samples, strict=True
-    ):
+    none, seven = (points.window(run_dir, conditions, dropped).samples for dropped in (0, 7))
+    for before, after in zip(none, seven, strict=True):
         assert np.isinf(after.value).sum() == np.isinf(before.value).sum() + 7
         assert len(after.at_s) == len(after.value)
 
@@ -375,33 +356,22 @@ def test_a_second_interrupt_ends_the_run(tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("forked_programs")
 def test_a_killed_rate_sweep_is_resumed(tmp_path: Path, simulator: Any) -> None:
-    text = """schema: 1
-name: short-open
-workload: {kind: chat, prompt_tokens: 20, output_tokens: 4, turns: 1}
-arrivals: {kind: constant, sessions_per_s: 4}
-phases: {warmup_s: 0, measure_s: 1, drain_s: 5}
-"""
-    (tmp_path / "scenario.yaml").write_text(text, encoding="utf-8")
+    (tmp_path / "scenario.yaml").write_text(SHORT.format(prompt=20, output=4, warmup_s=0, measure_s=1))
     host = simulator("--ttft-ms", "5", "--itl-ms", "1").url
     out = tmp_path / "out"
-    argv = [sys.executable, "-m", "inferload", "search"]
     options = ["--scenario", "scenario.yaml", "--host", host, "--slo", "p95(ttft_ms)<5000", "--rates", "20,40"]
-    environment = {**os.environ, "PYTHONPATH": str(Path(cli.__file__).parents[2])}
-    first = subprocess.Popen([*argv, *options, "--into", "out"], cwd=tmp_path, env=environment, start_new_session=True)
+    killed = begin(tmp_path, "search", *options, "--into", "out")
     orphan = wait_until(lambda: out.is_dir() and list(Journal(out).under_way.values()), "a run")[0]
-    first.kill()
-    first.wait()
+    killed.kill()
+    killed.wait()
     assert orphan.alive()
-    resumed = subprocess.run(
-        [*argv, "--resume", "out"], cwd=tmp_path, env=environment, text=True, capture_output=True, check=False
-    )
+    resumed = begin(tmp_path, "search", "--resume", "out")
+    output = resumed.communicate()[0]
     assert not orphan.alive()
-    assert resumed.returncode in (0, 1), resumed.stderr  # 1 if a busy machine makes both points invalid
+    assert resumed.returncode in (0, 1), output  # 1 if a busy machine makes both points invalid
     document = json.loads((out / "search.json").read_text())
-    assert [(point["level"], point["runs"]) for point in document["points"]] == [
-        (20, ["points/01"]),
-        (40, ["points/02"]),
-    ]
+    found = [(point["level"], point["runs"]) for point in document["points"]]
+    assert found == [(20, ["points/01"]), (40, ["points/02"])]
     assert [entry.folder for entry in Journal(out).runs] == ["points/01", "points/02"]
     for entry in Journal(out).runs:
         assert entry.cause is None
@@ -410,18 +380,16 @@ phases: {warmup_s: 0, measure_s: 1, drain_s: 5}
 
 
 @pytest.mark.soak
-def test_an_unreachable_server_is_refused_at_the_first_point(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
-    options = ["--slo", SLO, "--point", "1s", "--warmup", "0", "--into", str(tmp_path / "search")]
-    assert cli.main(["search", "--scenario", "chat-open", *HOST, *options]) == 2
-    assert "the first point could not be made: no connection to http://127.0.0.1:9" in capsys.readouterr().err
+def test_an_unreachable_server_is_refused_at_the_first_point(command: Callable[..., str], tmp_path: Path) -> None:
+    words = ["--scenario", "chat-open", *HOST, "--slo", SLO, "--point", "1s", "--warmup", "0", "--into", tmp_path / "s"]
+    problem = "the first point could not be made: no connection to http://127.0.0.1:9"
+    assert problem in command("search", *words, code=2)
 
 
 def test_the_pages_of_a_search(golden: Callable[..., Any]) -> None:
-    text = search_page.markdown(search_document({4.0: 0.995, 8.0: 0.985, 12.0: 0.95, 16.0: 0.7}))
-    golden("search.md", text)
-    page = search_page.html(search_document({4.0: 0.995, 8.0: 0.985, 12.0: 0.95, 16.0: 0.7}), plotly="")
+    document = search_document({4.0: 0.995, 8.0: 0.985, 12.0: 0.95, 16.0: 0.7})
+    golden("search.md", search_page.markdown(document))
+    page = search_page.html(document, plotly="")
     assert "a worker used 99 % of a core" in page
     assert "no steady value" in page
 
@@ -447,7 +415,7 @@ def performer(folder: Path, servers: list[dict[str, Any]]) -> points.PointRunner
         (folder / name).mkdir(parents=True)
         rundir.write_json(folder / name / rundir.MANIFEST, server)
         journal.write(RunEnded(folder=name, exit_code=0, took_s=60.0, level=2.0, cause="no summary in this test"))
-    plan, scenario = plan_of(folder), scenarios.load("chat-open")
+    plan, scenario = plan_of(), scenarios.load("chat-open")
     return points.PointRunner(folder, plan, scenario, plan.settings(scenario), journal)
 
 
@@ -476,12 +444,9 @@ def test_points_on_another_server_are_refused(
         return runner.journal.runs[-1]
 
     monkeypatch.setattr(points.Runner, "run", run)
-    with pytest.raises(UsageError) as refusal:
+    remedy = f"start that server again and continue with --resume {tmp_path}, or start a new search"
+    with pytest.raises(UsageError, match=f"^{re.escape(f'{tmp_path}: points/03: {text}; {remedy}')}$"):
         search.look(3.0, 2)
-    assert str(refusal.value) == (
-        f"{tmp_path}: points/03: {text}; start that server again and continue with --resume {tmp_path}, "
-        "or start a new search"
-    )
     assert [entry.folder for entry in Journal(tmp_path).runs] == ["points/01", "points/02"]
 
 
@@ -509,60 +474,46 @@ def test_an_slo_of_means_has_the_chart_of_its_failed_turns() -> None:
 
 @pytest.mark.soak
 @pytest.mark.timeout(1200)
-def test_a_search_on_the_simulator(tmp_path: Path, simulator: Any, capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_search_on_the_simulator(tmp_path: Path, simulator: Any) -> None:
     """The search ends within its budget, can be resumed, and writes its pages."""
-    file = tmp_path / "scenario.yaml"
-    file.write_text(
-        """schema: 1
-name: short-open
-workload: {kind: chat, prompt_tokens: 200, output_tokens: 16}
-arrivals: {kind: poisson, sessions_per_s: 4}
-phases: {warmup_s: 2, measure_s: 15, drain_s: 10}
-""",
-        encoding="utf-8",
-    )
+    file, into = tmp_path / "scenario.yaml", tmp_path / "search"
+    file.write_text(SHORT.format(prompt=200, output=16, warmup_s=2, measure_s=15).replace("constant", "poisson"))
     server = simulator("--hardware", "t4-qwen3-4b", "--max-num-seqs", "8")
-    into = tmp_path / "search"
     options = ["--slo", "mean(ttft_ms)<1500", "--budget", "4m", "--point", "15s", "--into", str(into)]
-    code = cli.main(["search", "--scenario", str(file), "--host", server.url, *options])
+    assert cli.main(["search", "--scenario", str(file), "--host", server.url, *options]) in (0, 1)
     result = json.loads((into / "search.json").read_text())
-    assert code in (0, 1)
     assert result["spent"]["looks"] >= 3
     assert result["answer"]["text"]
-    assert (into / "search.html").is_file()
-    assert (into / "search.md").is_file()
+    assert {"search.html", "search.md"} <= {path.name for path in into.iterdir()}
     assert {run for point in result["points"] for run in point["runs"]} == {
         f"points/{number:02}" for number in range(1, result["spent"]["looks"] + 1)
     }
     assert cli.main(["search", "--resume", str(into)]) in (0, 1)
+    levels = [point["level"] for point in result["points"]]
     again = json.loads((into / "search.json").read_text())
-    assert [point["level"] for point in again["points"]][: len(result["points"])] == [
-        p["level"] for p in result["points"]
-    ]
+    assert [point["level"] for point in again["points"]][: len(levels)] == levels
 
 
 @pytest.mark.usefixtures("forked_programs")
 def test_variants_are_searched_one_after_another(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: Callable[..., str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
     words = ["search", "--scenario", "smoke", "--slo", "mean(ttft_ms)<800", "--clock", "virtual", "--warmup", "0s"]
     words += ["--variants", "tiny-all,tiny-seqs-1", "--rates", "1", "--point", "5s", "--into", "out"]
-    assert cli.main([*words, "--dry-run"]) == 0
-    assert capsys.readouterr().out.count("sweep of smoke at 1 users") == 2
+    assert command(*words, "--dry-run").count("sweep of smoke at 1 users") == 2
     assert not Path("out").exists()
-    assert cli.main(words) == 0
+    command(*words)
     table = Path("out/variants.md").read_text(encoding="utf-8")
     assert table.startswith("## Highest load that holds mean(ttft_ms)<800")
-    capsys.readouterr()
     assert [re.findall(r"[\w-]+", line)[0] for line in table.splitlines()[4:]] == ["tiny-all", "tiny-seqs-1"]
-    shutil.rmtree("out/tiny-seqs-1/points")
-    Path("out/tiny-seqs-1/search.json").unlink()
-    Path("out/tiny-seqs-1/journal.jsonl").unlink()
-    assert cli.main(["search", "--resume", "out", "--engine", "simulator"]) == 2
-    assert "the folder has its own plan; remove --variants and --engine" in capsys.readouterr().err
-    assert cli.main(["search", "--resume", "out"]) == 0
-    assert capsys.readouterr().out.count("== tiny-all ==") == 0
+    second = Path("out/tiny-seqs-1")
+    shutil.rmtree(second / "points")
+    for name in ("search.json", "journal.jsonl"):
+        (second / name).unlink()
+    problem = "the folder has its own plan; remove --variants and --engine"
+    assert problem in command("search", "--resume", "out", "--engine", "simulator", code=2)
+    assert "== tiny-all ==" not in command("search", "--resume", "out")
     assert Path("out/variants.md").read_text(encoding="utf-8") == table
 
 
@@ -582,10 +533,9 @@ def test_variants_are_searched_one_after_another(
     ],
 )
 def test_a_search_of_variants_is_refused_before_it_starts_a_server(
-    more: list[str], problem: str, capsys: pytest.CaptureFixture[str]
+    more: list[str], problem: str, command: Callable[..., str]
 ) -> None:
     words = ["search", "--scenario", "smoke", "--slo", "mean(ttft_ms)<800", "--variants", "tiny-all"]
-    assert cli.main([*words, *more]) == 2
-    error = capsys.readouterr().err
-    assert problem in error
-    assert error.count("\n") == 1
+    shown = command(*words, *more, code=2)
+    assert problem in shown
+    assert shown.count("\n") == 1

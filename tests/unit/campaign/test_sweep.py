@@ -3,8 +3,8 @@
 import argparse
 import json
 import os
+import re
 import signal
-import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import replace
@@ -20,10 +20,10 @@ from inferload.deploy.launcher import launch, machine_checks, paths, probe, serv
 from inferload.deploy.servers import engines, local
 from inferload.deploy.servers.engines import Command, ServerSpec
 from inferload.deploy.variants.variant import check_name
+from own_commands import begin
 from ports import unused_port
 from simulator_process import Simulator
 
-from inferload import cli
 from inferload.base import clock
 from inferload.base.errors import UsageError
 from inferload.campaign import process
@@ -55,6 +55,14 @@ def small(**changes: object) -> Sweep:
     return Sweep.model_validate({**typed_yaml.from_text(TEXT, "x", Sweep).model_dump(by_alias=True), **changes})
 
 
+def write_sweep(file: Path, *lines: str) -> Path:
+    """Write the sweep with these lines in place of those of the same keys."""
+    keys = {line.partition(":")[0] for line in lines}
+    kept = [line for line in TEXT.splitlines() if line.partition(":")[0] not in keys]
+    file.write_text("\n".join([*kept, *lines, ""]))
+    return file
+
+
 @given(st.integers(1, 9), st.integers(0, 1000), st.sampled_from(["each", "once"]))
 def test_every_variant_runs_every_pair_with_the_same_seed(pairs: int, seed: int, restart: str) -> None:
     sweep = small(pairs=pairs, seed=seed, restart=restart, scenarios=("smoke", "demo"))
@@ -62,36 +70,36 @@ def test_every_variant_runs_every_pair_with_the_same_seed(pairs: int, seed: int,
     runs = [run for start in plan for run in start.runs]
     assert len({run.folder for run in runs}) == len(runs) == 3 * 2 * pairs
     assert len(plan) == (3 * pairs if restart == "each" else 3)
-    for pair in range(pairs):
-        assert len({run.seed for run in runs if run.pair == pair}) == 1
-    assert len({run.seed for run in runs}) == pairs
+    assert len({(run.pair, run.seed) for run in runs}) == len({run.seed for run in runs}) == pairs
     assert all({run.variant for run in start.runs} == {start.variant} for start in plan)
     assert plan == sweep_plan.starts(sweep, ["smoke", "demo"])
 
 
 def test_the_order_within_a_pair_is_random() -> None:
     plan = sweep_plan.starts(small(pairs=40), ["smoke"])
-    firsts = [plan[index].variant for index in range(0, len(plan), 3)]
-    assert {firsts.count(name) > 4 for name in ("tiny-baseline", "tiny-prefix-caching", "tiny-all")} == {True}
+    firsts = [start.variant for start in plan[::3]]
+    assert min(firsts.count(name) for name in ("tiny-baseline", "tiny-prefix-caching", "tiny-all")) > 4
 
 
-def test_the_detectable_change_is_printed_before_the_sweep() -> None:
-    assert "8 pairs detect a change of" in sweep_plan.outlook(small(pairs=8))
-    assert "cannot reject with fewer than 6" in sweep_plan.outlook(small(pairs=4))
-    assert "2 pairs: nothing is tested; a test needs 3 pairs, and 6 to be confirmed" in sweep_plan.outlook(
-        small(pairs=2)
-    )
-    assert "one start per variant: verdicts hold for these server starts" in sweep_plan.outlook(small(restart="once"))
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"pairs": 8}, "8 pairs detect a change of"),
+        ({"pairs": 4}, "cannot reject with fewer than 6"),
+        ({"pairs": 2}, "2 pairs: nothing is tested; a test needs 3 pairs, and 6 to be confirmed"),
+        ({"restart": "once"}, "one start per variant: verdicts hold for these server starts"),
+    ],
+)
+def test_the_detectable_change_is_printed_before_the_sweep(changes: dict[str, Any], words: str) -> None:
+    assert words in sweep_plan.outlook(small(**changes))
 
 
 def test_a_grid_is_a_variant_per_combination() -> None:
     sweep = small(variants=(), grid={"max-num-seqs": [1, 2], "enforce-eager": [True, False]}, set=["dtype=float16"])
-    assert len(sweep.others) == 4
-    found = {name: sweep.variant(name).args for name in sweep.others}
-    assert {(args["max-num-seqs"], args["enforce-eager"]) for args in found.values()} == {
-        (seqs, eager) for seqs in (1, 2) for eager in (True, False)
-    }
-    assert {args["dtype"] for args in found.values()} == {"float16"}
+    found = [sweep.variant(name).args for name in sweep.others]
+    assert [(args["max-num-seqs"], args["enforce-eager"], args["dtype"]) for args in found] == [
+        (seqs, eager, "float16") for seqs in (1, 2) for eager in (True, False)
+    ]
     assert sweep.variant(sweep.others[0]).factor == "max-num-seqs=1, enforce-eager=true"
     assert typed_yaml.from_text(typed_yaml.to_text(sweep), "x", Sweep) == sweep
 
@@ -158,12 +166,12 @@ def test_a_scenario_can_occur_several_times_with_changed_keys() -> None:
 
 
 @pytest.mark.usefixtures("any_machine")
-def test_engine_and_arguments_can_be_changed_on_the_command_line(capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main(["sweep", "tiny", "--dry-run", "--engine", "vllm-cpu", "--set", "max-num-seqs=3"]) == 0
-    output = capsys.readouterr().out
+def test_engine_and_arguments_can_be_changed_on_the_command_line(command: Callable[..., str]) -> None:
+    words = ("sweep", "tiny", "--dry-run")
+    output = command(*words, "--engine", "vllm-cpu", "--set", "max-num-seqs=3")
     assert "of vllm-cpu" in output
     assert "max-num-seqs" not in output  # the same on all variants
-    assert cli.main(["sweep", "tiny", "--dry-run", "--set", "no-such"]) == 2
+    command(*words, "--set", "no-such", code=2)
 
 
 def test_a_sweep_is_read_back_equal() -> None:
@@ -172,57 +180,40 @@ def test_a_sweep_is_read_back_equal() -> None:
 
 
 @pytest.mark.parametrize("path", SWEEPS, ids=lambda path: path.stem)
-def test_bundled_sweeps_are_valid(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main(["sweep", path.stem, "--dry-run"]) == 0
-    output = capsys.readouterr().out
+def test_bundled_sweeps_are_valid(path: Path, command: Callable[..., str]) -> None:
+    output = command("sweep", path.stem, "--dry-run")
     assert f"sweep {path.stem}: " in output
-    assert "the same as the baseline" not in output
-    assert "are equal " not in output
+    assert not re.search("the same as the baseline|are equal ", output)
 
 
 @pytest.mark.parametrize(
     ("line", "output"),
     [
-        ("pairs: 0", "x:7: pairs: must be at least 1, is 0"),
-        ("engine: simulatr", "x:3: engine: is 'simulatr'; did you mean simulator?"),
+        ("pairs: 0", "7: pairs: must be at least 1, is 0"),
+        ("engine: simulatr", "7: engine: is 'simulatr'; did you mean simulator?"),
         ("variants: [tiny-all, tiny-all]", "variant tiny-all is listed twice"),
         ("cost: {gpu_hour_price: .inf}", "cost.gpu_hour_price: must be finite, is inf"),
         ("cost: {gpu_hour_price: .nan}", "cost.gpu_hour_price: "),
-        ("pears: 3", "x:8: pears: unknown key; did you mean pairs?"),
+        ("pears: 3", "8: pears: unknown key; did you mean pairs?"),
     ],
 )
-def test_each_mistake_has_one_line(line: str, output: str) -> None:
-    key = line.partition(":")[0]
-    lines = [line if old.startswith(f"{key}:") else old for old in TEXT.splitlines()]
-    with pytest.raises(ScenarioError) as caught:
-        typed_yaml.from_text("\n".join(lines if line in lines else [*lines, line]), "x", Sweep)
-    assert output in str(caught.value)
+def test_each_mistake_has_one_line(line: str, output: str, tmp_path: Path) -> None:
+    with pytest.raises(ScenarioError, match=re.escape(output)):
+        typed_yaml.from_text(write_sweep(tmp_path / "x", line).read_text(), "x", Sweep)
 
 
-def test_missing_variants_and_files_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_missing_variants_and_files_are_refused(tmp_path: Path, command: Callable[..., str]) -> None:
     file = tmp_path / "s.yaml"
     file.write_text(TEXT.replace("tiny-all", "tiny-al"))
-    assert cli.main(["sweep", str(file), "--dry-run"]) == 2
-    assert "variant tiny-al: unknown; did you mean tiny-all?" in capsys.readouterr().err
-    assert cli.main(["sweep", "no-such", "--dry-run"]) == 2
-    assert "bundled sweeps:" in capsys.readouterr().err
-    assert cli.main(["sweep", "--resume", str(tmp_path)]) == 2
-    assert "contains no sweep" in capsys.readouterr().err
-    assert cli.main(["sweep", "tiny", "--into", f"{file}/out"]) == 2
-    assert f"--into {file}/out: {file} is no folder that can be written to" in capsys.readouterr().err
+    for words, problem in (
+        ((file, "--dry-run"), "variant tiny-al: unknown; did you mean tiny-all?"),
+        (("no-such", "--dry-run"), "bundled sweeps:"),
+        (("--resume", tmp_path), "contains no sweep"),
+        (("tiny", "--into", f"{file}/out"), f"--into {file}/out: {file} is no folder that can be written to"),
+    ):
+        assert problem in command("sweep", *words, code=2)
 
 
-DATA = """\
-schema: 1
-name: data
-workload: {kind: chat, output_tokens: 8, source: {kind: sharegpt, path: none.json}}
-arrivals: {kind: closed, users: 1, spawn_per_s: 1}
-phases: {warmup_s: 0, measure_s: 1, drain_s: 1}
-"""
-AGENT = DATA.replace(
-    "{kind: chat, output_tokens: 8, source: {kind: sharegpt, path: none.json}}", "{kind: live_agent, agent: no.py:A}"
-)
-TASKS = DATA.replace("{kind: chat, output_tokens: 8, source: {kind: sharegpt, path: none.json}}", "{kind: tasks}")
 FAMILY = """\
 source: x
 model: x/y
@@ -238,14 +229,15 @@ def bare_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("VENV_VLLM", str(tmp_path / "none"))
     monkeypatch.setattr(machine_checks, "nvidia_smi", lambda _query: [])
-    for name, text in (
-        ("data", DATA),
-        ("agent", AGENT),
-        ("tasks", TASKS),
-        ("endless", SCENARIO.replace("measure_s: 1", "measure_s: null")),
-        ("family", FAMILY),
+    for name, workload, measure_s in (
+        ("data", "{kind: chat, output_tokens: 8, source: {kind: sharegpt, path: none.json}}", 1),
+        ("agent", "{kind: live_agent, agent: no.py:A}", 1),
+        ("tasks", "{kind: tasks}", 1),
+        ("endless", "{kind: chat, prompt_tokens: 40, output_tokens: 8}", "null"),
     ):
-        Path(f"{name}.yaml").write_text(text)
+        head = f"schema: 1\nname: {name}\nworkload: {workload}\narrivals: {{kind: closed, users: 1, spawn_per_s: 1}}\n"
+        Path(f"{name}.yaml").write_text(f"{head}phases: {{warmup_s: 0, measure_s: {measure_s}, drain_s: 1}}\n")
+    Path("family.yaml").write_text(FAMILY)
 
 
 @pytest.fixture
@@ -259,17 +251,16 @@ RUNNING = ["engine: running", "restart: once"]
 
 @pytest.mark.usefixtures("bare_machine")
 def test_variants_for_which_the_machine_is_too_small_are_named(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    command: Callable[..., str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(machine_checks, "nvidia_smi", lambda _query: [["A100", "81920", "81000", "GPU-1"]])
     monkeypatch.setenv("VLLM", "/bin/vllm")
     monkeypatch.setattr(engines.weights, "check", lambda *_arguments: None)
-    for more, code in ((["llama3-awq", "llama3-tp4"], 0), (["llama3-tp4"], 2)):
-        Path("s.yaml").write_text(
-            f"schema: 1\nname: s\nengine: vllm\nbaseline: llama3-baseline\nvariants: {json.dumps(more)}\nscenarios: [smoke]\n"
-        )
-        assert cli.main(["sweep", "s.yaml", "--dry-run"]) == code
-        assert "llama3-tp4: needs 4 x A100 80GB, this machine has 1" in capsys.readouterr().err
+    base = TEXT.replace("simulator", "vllm").replace("tiny-baseline", "llama3-baseline")
+    for more, code in (("llama3-awq, llama3-tp4", 0), ("llama3-tp4", 2)):
+        Path("s.yaml").write_text(base.replace("tiny-prefix-caching, tiny-all", more))
+        problem = "llama3-tp4: needs 4 x A100 80GB, this machine has 1"
+        assert problem in command("sweep", "s.yaml", "--dry-run", code=code)
 
 
 @pytest.mark.parametrize("clock", ["real", "virtual"])
@@ -280,7 +271,7 @@ def test_variants_for_which_the_machine_is_too_small_are_named(
         (["set: [no-such-flag=1]"], "--no-such-flag: unknown"),
         (["grid: {max-num-seqs: [0]}"], "--max-num-seqs 0: from 1"),
         (["scenarios: [data.yaml]"], "scenario data: none.json: no such file"),
-        (["scenarios: [agent.yaml]"], "scenario data: no.py: no such file"),
+        (["scenarios: [agent.yaml]"], "scenario agent: no.py: no such file"),
         (["scenarios: [tasks.yaml]"], "is for the tasks of a locustfile"),
         (["scenarios: [endless.yaml]"], "scenario endless.yaml has no end; set measure_s"),
         (["primary: mean(foo)"], "primary: gate 'mean(foo) < 0', character 6: unknown measure foo"),
@@ -293,26 +284,21 @@ def test_variants_for_which_the_machine_is_too_small_are_named(
 )
 @pytest.mark.usefixtures("bare_machine")
 def test_what_refuses_the_first_run_refuses_the_plan(
-    lines: list[str], problem: str, clock: str, capsys: pytest.CaptureFixture[str]
+    lines: list[str], problem: str, clock: str, command: Callable[..., str]
 ) -> None:
-    keys = {line.partition(":")[0] for line in lines}
-    kept = [line for line in TEXT.splitlines() if line.partition(":")[0] not in keys]
-    virtual = clock == "virtual" and "engine" not in keys
-    Path("s.yaml").write_text("\n".join([*kept, *lines, f"clock: {'virtual' if virtual else 'real'}"]))
+    virtual = clock == "virtual" and not any(line.startswith("engine:") for line in lines)
+    write_sweep(Path("s.yaml"), *lines, f"clock: {'virtual' if virtual else 'real'}")
     for options in (["--dry-run"], []):
-        assert cli.main(["sweep", "s.yaml", *options]) == 2
-        output = capsys.readouterr()
-        assert problem in output.err
-        assert output.err.count("\n") == 1
-        assert output.out == ""
+        output = command("sweep", "s.yaml", *options, code=2)
+        assert problem in output
+        assert output.count("\n") == 1
 
 
 @pytest.mark.parametrize("pairs", ["0", "-1", "1001"])
-def test_invalid_pairs_are_refused(pairs: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main(["sweep", "tiny", "--dry-run", "--pairs", pairs]) == 2
-    assert capsys.readouterr().err == f"inferload: --pairs {pairs}: must be 1 to 1000\n"
-    assert cli.main(["sweep", "tiny", "--dry-run", "--pairs", "7"]) == 0
-    output = capsys.readouterr().out
+def test_invalid_pairs_are_refused(pairs: str, command: Callable[..., str]) -> None:
+    words = ("sweep", "tiny", "--dry-run", "--pairs")
+    assert command(*words, pairs, code=2) == f"inferload: --pairs {pairs}: must be 1 to 1000\n"
+    output = command(*words, "7")
     assert "70 runs on 35 starts" in output
     assert max(map(len, output.splitlines())) <= 80
 
@@ -322,13 +308,12 @@ def test_invalid_pairs_are_refused(pairs: str, capsys: pytest.CaptureFixture[str
     [["--pairs", "12"], ["--into", "x"], ["--engine", "vllm"], ["--clock", "real"], ["--set", "max-num-seqs=1"]],
 )
 def test_a_resumed_sweep_keeps_its_pairs_and_folder(
-    option: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    option: list[str], tmp_path: Path, command: Callable[..., str]
 ) -> None:
     (tmp_path / "sweep.yaml").write_text(TEXT)
-    assert cli.main(["sweep", "--resume", str(tmp_path), "--dry-run"]) == 0
-    capsys.readouterr()
-    assert cli.main(["sweep", "--resume", str(tmp_path), "--dry-run", *option]) == 2
-    assert capsys.readouterr().err == f"inferload: {option[0]}: not with --resume; remove it\n"
+    words = ("sweep", "--resume", tmp_path, "--dry-run")
+    command(*words)
+    assert command(*words, *option, code=2) == f"inferload: {option[0]}: not with --resume; remove it\n"
 
 
 @pytest.mark.parametrize(
@@ -342,15 +327,13 @@ def test_lines_of_a_journal_that_are_no_entries_are_left_out(line: str, tmp_path
 
 def test_a_truncated_journal_is_read_up_to_the_last_complete_line(tmp_path: Path) -> None:
     journal = Journal(tmp_path)
-    run = sweep_plan.starts(small(), ["smoke"])[0].runs[0]
     journal.write(ServerStarting(start_id="a", port=1, variant="x"))
-    journal.write(RunEnded(folder=run.folder, exit_code=0))
+    journal.write(RunEnded(folder="smoke/a/000", exit_code=0))
     with (tmp_path / "journal.jsonl").open("a") as file:
         file.write('{"kind": "run", "fol')
     again = Journal(tmp_path)
-    assert again.outcome(run.folder) is not None
-    assert again.servers == {"a"}
-    assert again.failures == []
+    assert again.outcome("smoke/a/000") is not None
+    assert (again.servers, again.failures) == ({"a"}, [])
 
 
 SCENARIO = """\
@@ -368,18 +351,13 @@ COUNTED = f"{CONSTANT}sessions: 100"
 AT_MOST = "at most about 10 min: a run of quick may end before its time limit"
 
 
-def planned(folder: Path, capsys: pytest.CaptureFixture[str], parts: str, change: str = "", *more: str) -> str:
+def planned(folder: Path, command: Callable[..., str], parts: str, change: str = "", *more: str) -> str:
     """The planned time of a sweep of a scenario with `parts`, and with one changed line of the sweep file."""
     workload = "workload: {kind: chat, prompt_tokens: 40, output_tokens: 8, turns: 1}"
     (folder / "quick.yaml").write_text(f"schema: 1\nname: quick\n{workload}\n{parts}\n")
-    lines = [
-        line for line in TEXT.splitlines() if line.partition(":")[0] not in ("scenarios", change.partition(":")[0])
-    ]
-    (folder / "sweep.yaml").write_text("\n".join([*lines, f"scenarios: [{folder}/quick.yaml]", change, ""]))
-    assert cli.main(["sweep", *(more or [f"{folder}/sweep.yaml"]), "--dry-run"]) == 0
-    text = capsys.readouterr().out.split(" runs on ")[1]
-    text = text.split("\n  4 pairs")[0].split("\n  one start")[0]
-    return " ".join(text.split())
+    file = write_sweep(folder / "sweep.yaml", f"scenarios: [{folder}/quick.yaml]", change)
+    text = command("sweep", *(more or [file]), "--dry-run").split(" runs on ")[1]
+    return " ".join(re.split("\n  (?:4 pairs|one start)", text)[0].split())
 
 
 # 12 runs, each with a server start of 2 s and 8 s besides its phases.
@@ -404,16 +382,15 @@ def planned(folder: Path, capsys: pytest.CaptureFixture[str], parts: str, change
 )
 @pytest.mark.usefixtures("any_machine")
 def test_the_planned_time_follows_from_phases_and_counts(
-    parts: str, change: str, output: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    parts: str, change: str, output: str, tmp_path: Path, command: Callable[..., str]
 ) -> None:
-    assert planned(tmp_path, capsys, parts, change).partition(", ")[2] == output
+    assert planned(tmp_path, command, parts, change).partition(", ")[2] == output
 
 
-def test_the_planned_time_of_a_resumed_sweep_uses_its_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_planned_time_of_a_resumed_sweep_uses_its_runs(tmp_path: Path, command: Callable[..., str]) -> None:
     by_count = f"{CLOSED}turns: 100}}"
-    assert "at least about 2 min" in planned(tmp_path, capsys, by_count)
-    (tmp_path / "sweep.yaml").rename(tmp_path / "plan.yaml")
-    sweep = definition.load(tmp_path / "plan.yaml")
+    assert "at least about 2 min" in planned(tmp_path, command, by_count)
+    sweep = definition.load(tmp_path / "sweep.yaml")
     runs = [run for start in sweep_plan.starts(sweep, ["quick"]) for run in start.runs]
     out = tmp_path / "out"
     out.mkdir()
@@ -424,13 +401,12 @@ def test_the_planned_time_of_a_resumed_sweep_uses_its_runs(tmp_path: Path, capsy
     journal.write(RunEnded(folder=runs[0].folder, exit_code=0, took_s=10.0))
     journal.write(RunEnded(folder=runs[1].folder, exit_code=1, took_s=20.0))
     journal.write(RunEnded(folder=runs[2].folder, exit_code=2, took_s=1.0, cause="x"))
-    assert (
-        planned(tmp_path, capsys, by_count, "", "--resume", str(out)) == "12 starts of simulator, about 3 min 20 s left"
-    )
-    more = ("--resume", str(out), "--no-retry")
-    assert planned(tmp_path, capsys, by_count, "", *more) == "12 starts of simulator, about 3 min left"
+    resume = ("--resume", str(out))
+    left = "12 starts of simulator, about 3 min{} left"
+    assert planned(tmp_path, command, by_count, "", *resume) == left.format(" 20 s")
+    assert planned(tmp_path, command, by_count, "", *resume, "--no-retry") == left.format("")
     journal.write(RunRetried(folder=runs[2].folder))
-    assert planned(tmp_path, capsys, by_count, "", *more) == "12 starts of simulator, about 3 min 20 s left"
+    assert planned(tmp_path, command, by_count, "", *resume, "--no-retry") == left.format(" 20 s")
 
 
 @pytest.mark.parametrize(
@@ -443,39 +419,24 @@ def test_the_planned_time_of_a_resumed_sweep_uses_its_runs(tmp_path: Path, capsy
     ],
 )
 def test_a_sweep_with_a_changed_variant_is_not_resumed(
-    before: str, after: str, changed: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    before: str, after: str, changed: bool, tmp_path: Path, command: Callable[..., str]
 ) -> None:
-    family = tmp_path / "family.yaml"
+    family, out = tmp_path / "family.yaml", tmp_path / "out"
     family.write_text(
         "source: s\nmodel: m\nhardware: {gpu: none, gpus: 0, memory_gib: 0}\nsimulated_as: tiny\n"
         "variants:\n  a: {purpose: base}\n"
         "  b:\n    purpose: small batches\n    base: a\n    factor: sequences\n    args:\n      max-num-seqs: 8\n"
     )
-    plan = TEXT.replace("tiny-baseline", f"{family}:a").replace("[tiny-prefix-caching, tiny-all]", f"['{family}:b']")
-    sweep = typed_yaml.from_text(plan, "x", Sweep)
-    out = tmp_path / "out"
+    file = write_sweep(tmp_path / "plan.yaml", f"baseline: {family}:a", f"variants: ['{family}:b']")
     out.mkdir()
-    _open_journal(sweep, out, [], retry=False)
-    resume = ["sweep", "--resume", str(out), "--dry-run"]
-    assert cli.main(resume) == 0
+    _open_journal(definition.load(file), out, [], retry=False)
+    resume = ("sweep", "--resume", out, "--dry-run")
+    command(*resume)
     family.write_text(family.read_text().replace(before, after))
-    capsys.readouterr()
-    assert cli.main(resume) == (2 if changed else 0)
+    shown = command(*resume, code=2 if changed else 0)
     named = "a" if before.startswith("model") else "b"
-    error = (
-        f"inferload: --resume {out}: variant {family}:{named} has changed since the sweep started; "
-        "undo the change, or start a new sweep\n"
-    )
-    assert capsys.readouterr().err == (error if changed else "")
-
-
-def begin(folder: Path, *arguments: str) -> subprocess.Popen[str]:
-    """Start `inferload sweep ARGUMENTS` in its own process group."""
-    environment = {**os.environ, "PYTHONPATH": str(Path(cli.__file__).parents[2])}
-    return subprocess.Popen(
-        [sys.executable, "-m", "inferload", "sweep", *arguments],
-        cwd=folder, env=environment, text=True, start_new_session=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-    )  # fmt: skip
+    problem = f"--resume {out}: variant {family}:{named} has changed since the sweep started; undo the change, or start"
+    assert shown.startswith(f"inferload: {problem} a new sweep\n") == changed
 
 
 def run_under_way(out: Path) -> int:
@@ -491,12 +452,11 @@ def entries(out: Path, kind: str) -> list[dict[str, Any]]:
 
 
 @pytest.mark.usefixtures("forked_programs")
-def test_scenarios_that_end_by_count_can_be_swept(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_scenarios_that_end_by_count_can_be_swept(tmp_path: Path, command: Callable[..., str]) -> None:
     (tmp_path / "quick.yaml").write_text(SCENARIO.replace("measure_s: 1", "sessions: 7"))
-    text = TEXT.replace("smoke", f"{tmp_path}/quick.yaml").replace(", tiny-all", "").replace("pairs: 4", "pairs: 1")
-    (tmp_path / "sweep.yaml").write_text(f"{text}reports: false\n")
-    swept = begin(tmp_path, "sweep.yaml", "--into", "out")
-    output = swept.communicate(timeout=200)[0]
+    lines = (f"scenarios: [{tmp_path}/quick.yaml]", "variants: [tiny-prefix-caching]", "pairs: 1", "reports: false")
+    write_sweep(tmp_path / "sweep.yaml", *lines)
+    output = begin(tmp_path, "sweep", "sweep.yaml", "--into", "out").communicate(timeout=200)[0]
     out = tmp_path / "out"
     assert Journal(out).failures == [], output
     assert "at least about 14 s: the duration of a run of quick is unknown" in " ".join(output.split())
@@ -506,35 +466,24 @@ def test_scenarios_that_end_by_count_can_be_swept(tmp_path: Path, capsys: pytest
     longest_s = max(entry["took_s"] for entry in entries(out, "run"))
     wall_ns = [entry["wall_ns"] for kind in ("server_starting", "run") for entry in entries(out, kind)]
     assert 0 < longest_s <= (max(wall_ns) - min(wall_ns)) / clock.NS_PER_S
-    assert cli.main(["sweep", "--resume", str(out), "--dry-run"]) == 0
-    assert "about 0 s left" in capsys.readouterr().out
+    assert "about 0 s left" in command("sweep", "--resume", out, "--dry-run")
 
 
 @pytest.mark.usefixtures("forked_programs")
 def test_a_sweep_resumes_after_a_signal_and_a_kill(tmp_path: Path) -> None:
     (tmp_path / "quick.yaml").write_text(SCENARIO)
-    variants = {
-        "source": "test",
-        "model": "tiny",
-        "hardware": {"gpu": "none", "gpus": 0, "memory_gib": 1},
-        "simulated_as": "cpu-tiny",
-        "variants": {
-            "base": {"purpose": "p", "args": {"enable-prefix-caching": False}},
-            "cached": {"base": "base", "factor": "f", "purpose": "p", "args": {"enable-prefix-caching": True}},
-            "broken": {"base": "base", "factor": "f", "purpose": "p", "args": {"exit-after-s": 0.001}},
-        },
-    }
-    (tmp_path / "v.yaml").write_text(json.dumps(variants))
-    text = TEXT.replace("tiny-baseline", "v.yaml:base").replace(
-        "tiny-prefix-caching, tiny-all", "v.yaml:cached, v.yaml:broken"
+    (tmp_path / "v.yaml").write_text(
+        "source: test\nmodel: tiny\nhardware: {gpu: none, gpus: 0, memory_gib: 1}\nsimulated_as: cpu-tiny\nvariants:\n"
+        "  base: {purpose: p, args: {enable-prefix-caching: false}}\n"
+        "  cached: {base: base, factor: f, purpose: p, args: {enable-prefix-caching: true}}\n"
+        "  broken: {base: base, factor: f, purpose: p, args: {exit-after-s: 0.001}}\n"
     )
-    text = text.replace("smoke", "quick.yaml").replace(
-        "pairs: 4", "pairs: 1\nreports: false\ncost: {gpu_hour_price: 2.5}\nrequire: [turns_per_s > 1e9]"
-    )
-    (tmp_path / "sweep.yaml").write_text(text)
+    lines = ["baseline: v.yaml:base", "variants: ['v.yaml:cached', 'v.yaml:broken']", "scenarios: [quick.yaml]"]
+    lines += ["pairs: 1", "reports: false", "cost: {gpu_hour_price: 2.5}", "require: [turns_per_s > 1e9]"]
+    write_sweep(tmp_path / "sweep.yaml", *lines)
     out = tmp_path / "out"
 
-    terminated = begin(tmp_path, "sweep.yaml", "--into", "out")
+    terminated = begin(tmp_path, "sweep", "sweep.yaml", "--into", "out")
     interrupted = run_under_way(out)
     terminated.send_signal(signal.SIGTERM)
     output = terminated.communicate(timeout=60)[0]
@@ -543,7 +492,7 @@ def test_a_sweep_resumes_after_a_signal_and_a_kill(tmp_path: Path) -> None:
     assert not alive(interrupted)
     assert servers_of(out) == []
 
-    killed = begin(tmp_path, "--resume", "out")
+    killed = begin(tmp_path, "sweep", "--resume", "out")
     orphan = run_under_way(out)
     with pytest.raises(UsageError, match="under way in another process"), alone(out):
         pass
@@ -552,14 +501,14 @@ def test_a_sweep_resumes_after_a_signal_and_a_kill(tmp_path: Path) -> None:
     assert alive(orphan)
     (left_behind,) = servers_of(out)
 
-    resumed = begin(tmp_path, "--resume", "out")
+    resumed = begin(tmp_path, "sweep", "--resume", "out")
     output = resumed.communicate(timeout=200)[0]
     assert resumed.returncode == 1, output
     assert not alive(orphan)
     assert server_state.group(left_behind) == []
     assert servers_of(out) == []
     summaries = {str(path.relative_to(out).parent) for path in out.glob("quick/*/[0-9]*/summary.json")}
-    assert summaries == {f"quick/{name}/{pair:03d}" for name in ("base", "cached") for pair in range(1)}
+    assert summaries == {"quick/base/000", "quick/cached/000"}
     assert len({entry["port"] for entry in entries(out, "server_starting")}) == 1
     index = (out / "index.md").read_text()
     assert "| quick/broken/000 | the server did not start" in index
@@ -567,15 +516,13 @@ def test_a_sweep_resumes_after_a_signal_and_a_kill(tmp_path: Path) -> None:
     assert "million output tok" in index
     assert "NO SIDE IS LEFT: base is ruled out by turns_per_s > 1e9" in index
     variant = json.loads((out / "quick/cached/000/run.json").read_text())["variant"]
-    assert variant["name"] == "cached"
-    assert variant["hardware"] == {"gpu": "none", "gpus": 0, "memory_gib": 1}
-    assert variant["prices"] == {"gpu_hour": 2.5, "gpus": 1}
+    known = {"name": "cached", "hardware": {"gpu": "none", "gpus": 0, "memory_gib": 1}}
+    known["prices"] = {"gpu_hour": 2.5, "gpus": 1}
+    assert variant.items() >= known.items()
     assert variant["memory_mb"] > 1
-    assert variant["startup_s"] > 0
+    assert min(variant["startup_s"], variant["weights_gb"]) > 0
     assert variant["command_line"].startswith("inferload deploy up tiny --engine simulator -- --hardware cpu-tiny ")
-    assert variant["weights_gb"] > 0
-    assert Journal(out).servers == set()
-    assert Journal(out).under_way == {}
+    assert (Journal(out).servers, Journal(out).under_way) == (set(), {})
 
 
 def test_the_prefix_cache_is_reset_between_runs(
@@ -671,19 +618,17 @@ def test_a_running_server_that_refuses_its_first_run_ends_the_sweep(tmp_path: Pa
     assert len(journal.runs) == len(journal.failures) == 1
 
 
-def test_another_engine_does_not_use_the_running_servers_of_the_file(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    file = tmp_path / "own.yaml"
-    hosts = "{tiny-baseline: http://127.0.0.1:9, tiny-prefix-caching: http://127.0.0.1:9, tiny-all: http://127.0.0.1:9}"
-    file.write_text(f"{TEXT}restart: once\nengine: running\nhosts: {hosts}\n".replace("engine: simulator\n", ""))
+def test_another_engine_does_not_use_the_running_servers_of_the_file(tmp_path: Path) -> None:
+    names = ("tiny-baseline", "tiny-prefix-caching", "tiny-all")
+    hosts = f"hosts: {json.dumps(dict.fromkeys(names, 'http://127.0.0.1:9'))}"
+    file = write_sweep(tmp_path / "own.yaml", *RUNNING, hosts)
     plain = argparse.Namespace(
         resume=None, no_retry=False, file=file, pairs=None, engine=None, clock=None, set=[], into=tmp_path / "out"
     )
     assert sweep_command._sweep_and_folder(plain)[0].hosts
     plain.engine = "simulator"
     assert sweep_command._sweep_and_folder(plain)[0].hosts == {}
-    plain.file.write_text(f"{TEXT}restart: once\n")
+    write_sweep(file, "restart: once")
     plain.engine = "running"
     with pytest.raises(UsageError, match="engine running: hosts has no URL of"):
         sweep_command._sweep_and_folder(plain)
@@ -743,14 +688,13 @@ def test_an_orphaned_run_is_identified_by_pid_and_start_time(tmp_path: Path) -> 
 def test_the_bundled_study_is_complete_after_a_kill(tmp_path: Path) -> None:
     """Five variants, two scenarios, two pairs; killed in the sixth run and resumed."""
     out = tmp_path / "out"
-    assert cli.main(["sweep", "tiny", "--dry-run"]) == 0
     began_ns = clock.now_ns()
-    killed = begin(tmp_path, "tiny", "--into", "out")
+    killed = begin(tmp_path, "sweep", "tiny", "--into", "out")
     wait_until(lambda: (out / "journal.jsonl").is_file() and len(entries(out, "run")) >= 5, "five runs", 900)
     orphan = run_under_way(out)
     killed.kill()
     killed.communicate()
-    resumed = begin(tmp_path, "--resume", "out")
+    resumed = begin(tmp_path, "sweep", "--resume", "out")
     output = resumed.communicate(timeout=900)[0]
     print(f"with a kill in the middle: {(clock.now_ns() - began_ns) / 1e9:.0f} s")
     assert resumed.returncode == 0, output
