@@ -180,12 +180,24 @@ def best_by_goal(comparisons: Sequence[Comparison]) -> list[Decision]:
     for comparison in comparisons:
         if comparison.occasions is None:
             by_baseline.setdefault(comparison.baseline.label, []).append(comparison)
-    decisions = []
-    for baseline, group in by_baseline.items():
-        comparable = [each for each in group if not each.differences.refusals]
-        decision = Decision(baseline, tuple(each.candidate.label for each in group if each not in comparable))
-        decisions.append(_Contest(comparable).decided(decision) if comparable else decision)
-    return decisions
+    return [_decision(baseline, group) for baseline, group in by_baseline.items()]
+
+
+def _decision(baseline: str, comparisons: Sequence[Comparison]) -> Decision:
+    comparable = [each for each in comparisons if not each.differences.refusals]
+    apart = tuple(each.candidate.label for each in comparisons if each not in comparable)
+    if not comparable:
+        return Decision(baseline, apart)
+    contest = _Contest(comparable)
+    return Decision(
+        baseline,
+        apart,
+        sides=contest.everyone,
+        checked=contest.checked,
+        ruled_out=contest.ruled_out,
+        results=tuple(contest.results()),
+        holds_for="" if contest.condition is None else contest.condition.holds_for,
+    )
 
 
 class _Contest:
@@ -198,36 +210,25 @@ class _Contest:
         of_others = [{row.figure for row in comparison.rows} for comparison in others]
         self._figures = [row.figure for row in first.rows if all(row.figure in figures for figures in of_others)]
         sides = (self._baseline, *(comparison.candidate for comparison in comparisons))
-        self._limits = first.required or requirements.of_runs(sides)
-        self._limited = _limited(self._limits, sides)
-        formulas = _of_run(self._limits, self._limited)
-        self._everyone = tuple(_with_figures(side, formulas) for side in sides)
-        self._checked = tuple(requirements.check(gate, side) for side in self._everyone for gate in self._limits)
+        limits = first.required or requirements.of_runs(sides)
+        self._limited = _limited(limits, sides)
+        formulas = _of_run(limits, self._limited)
+        self.everyone = tuple(_with_figures(side, formulas) for side in sides)
+        self.checked = tuple(requirements.check(gate, side) for side in self.everyone for gate in limits)
         collapsed = {side.label: [side.collapsed] for side in sides if side.has_collapsed}
         if len(collapsed) == len(sides):
             collapsed = {}  # the load is beyond all of them
-        beyond: dict[str, list[str]] = {}
-        for each in self._checked:
-            if not each.holds:
-                beyond.setdefault(each.label, []).append(each.text)
-        failed = {side.label: [*beyond.get(side.label, []), *collapsed.get(side.label, [])] for side in sides}
-        self._ruled_out = {label: reasons for label, reasons in failed.items() if reasons}
-        out = collapsed if len(self._ruled_out) == len(sides) else self._ruled_out
-        self._sides = tuple(side for side in self._everyone if side.label not in out)
-        self._condition = shared_starts(sides)
+        self.ruled_out: dict[str, list[str]] = {}
+        for side in sides:
+            beyond = [each.text for each in self.checked if each.label == side.label and not each.holds]
+            if reasons := [*beyond, *collapsed.get(side.label, [])]:
+                self.ruled_out[side.label] = reasons
+        out = collapsed if len(self.ruled_out) == len(sides) else self.ruled_out
+        self._sides = tuple(side for side in self.everyone if side.label not in out)
+        self.condition = shared_starts(sides)
         self._known = {(self._baseline.label, found.candidate.label): found for found in comparisons}
 
-    def decided(self, decision: Decision) -> Decision:
-        return replace(
-            decision,
-            sides=self._everyone,
-            checked=self._checked,
-            ruled_out=self._ruled_out,
-            results=tuple(self._results()),
-            holds_for="" if self._condition is None else self._condition.holds_for,
-        )
-
-    def _results(self) -> Iterator[BestSide]:
+    def results(self) -> Iterator[BestSide]:
         best_values: dict[Term, float] = {}
         seen: set[Term] = set()
         for terms in _goals(self._primary, self._limited):

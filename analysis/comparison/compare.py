@@ -1,7 +1,8 @@
 """Comparison of a candidate with a baseline, by pairs of runs or with the occasions of a baseline file."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Literal
 
 from inferload.base.numbers import plural
@@ -68,9 +69,9 @@ class Comparison:
     baseline: Side
     candidate: Side
     differences: Differences
-    rows: tuple[FigureRow, ...]
-    condition: Condition | None
-    implausible: tuple[str, ...]
+    rows: tuple[FigureRow, ...] = ()
+    condition: Condition | None = None
+    implausible: tuple[str, ...] = ()
     pairs: tuple[tuple[Run, Run], ...] = ()
     unpaired: tuple[Run, ...] = ()
     occasions: int | None = None  # of a baseline file, which has no pairs
@@ -81,8 +82,16 @@ class Comparison:
 
     @property
     def paired(self) -> tuple[Side, Side]:
-        """Return both sides over the paired runs only; over all runs if there are no pairs."""
-        return _paired(self.baseline, self.candidate, self.pairs)
+        """Return both sides over the paired runs only; over all runs if there are no pairs.
+
+        A run without a partner shifts a mean without a difference of the servers.
+        """
+        if not self.pairs:
+            return self.baseline, self.candidate
+        paired = {id(run) for pair in self.pairs for run in pair}
+        sides = (self.baseline, self.candidate)
+        base, other = (replace(side, runs=tuple(run for run in side.runs if id(run) in paired)) for side in sides)
+        return base, other
 
     @property
     def primary(self) -> FigureRow:
@@ -125,30 +134,70 @@ def compare(
 ) -> Comparison:
     """Compare two sides by pairs of runs: the primary figure by both tests, all others by the t-test, corrected."""
     pairs, unpaired = pairs_of(baseline, candidate)
-    primary, others = _measured(primary, others, baseline, candidate)
-    effects = {figure: _effect(pairs, figure) for figure in (primary, *others)}
-    found = effects[primary]
-    effects[primary] = None if found is None else found.confirmed()
-    condition = shared_starts(_paired(baseline, candidate, pairs))
-    compared = _compared(baseline, candidate, effects, allowed, condition=condition, few=few(len(pairs)), pairs=pairs)
-    return replace(compared, unpaired=unpaired)
+    begun = replace(_begun(baseline, candidate, allowed), pairs=pairs, unpaired=unpaired)
+    tested = replace(begun, condition=shared_starts(begun.paired))
+    return _decided(tested, primary, others, lambda figure: _effect(pairs, figure), few(len(pairs)))
 
 
 def compare_with_occasions(
     baseline: Side, candidate: Side, primary: Term, others: Sequence[Term], allowed: Collection[str] = ()
 ) -> Comparison:
     """Compare a candidate (a single occasion) with the occasions of a baseline; corrections as in `compare`."""
-    primary, others = _measured(primary, others, baseline, candidate)
-    effects = {figure: _against_occasions(baseline.runs, candidate, figure) for figure in (primary, *others)}
-    count = len(baseline.runs)
+    count, condition = len(baseline.runs), shared_starts((baseline, candidate), "occasion")
+    begun = replace(_begun(baseline, candidate, allowed), occasions=count, condition=condition)
     too_few = (
         f"{plural(count, 'occasion')} in {baseline.label}, {occasions.FEWEST} are required for the variation between days and "
         "restarts; add more (inferload baseline add), or compare pairs of runs"
     )
-    condition = shared_starts((baseline, candidate), "occasion")
-    too_few = "" if count >= occasions.FEWEST else too_few
-    compared = _compared(baseline, candidate, effects, allowed, condition=condition, few=too_few)
-    return replace(compared, occasions=count)
+    effect = partial(_against_occasions, baseline.runs, candidate)
+    return _decided(begun, primary, others, effect, "" if count >= occasions.FEWEST else too_few)
+
+
+def _begun(baseline: Side, candidate: Side, allowed: Collection[str]) -> Comparison:
+    """Return a comparison without figures."""
+    differ = differences(baseline, candidate, allowed)
+    return Comparison(
+        baseline,
+        candidate,
+        differ,
+        implausible=_implausible(baseline, candidate),
+        not_served=not_served.compare(baseline, candidate) if differ.of_one_load else not_served.UNKNOWN,
+        allowed=tuple(allowed),
+    )
+
+
+def _decided(
+    begun: Comparison,
+    primary: Term,
+    others: Sequence[Term],
+    effect_of: Callable[[Term], paired_runs.Effect | None],
+    few: str,
+) -> Comparison:
+    """Return the comparison with the rows of all figures, the primary one first. `few`: why there are too few samples to test."""
+    baseline, candidate = begun.paired
+    primary, others = _measured(primary, others, begun.baseline, begun.candidate)
+    effects = {figure: effect_of(figure) for figure in (primary, *others)}
+    if (found := effects[primary]) is not None:
+        effects[primary] = found.confirmed()
+    raw = {figure.name: effect.p for figure, effect in effects.items() if effect is not None and effect.p is not None}
+    adjusted = paired_runs.corrected(raw, primary.name)
+
+    def row(figure: Term) -> FigureRow:
+        effect, p, reasons = effects[figure], adjusted.get(figure.name), begun.differences.reasons(figure.name)
+        untested = reasons[0] if reasons else few or _unknown(figure.name, baseline, candidate, effect)
+        return FigureRow(
+            figure=figure,
+            primary=figure is primary,
+            baseline=baseline.mean(figure.name),
+            candidate=candidate.mean(figure.name),
+            effect=None if effect is None else effect.shown(),
+            p=p if effect is None or effect.varies else None,
+            answer="not comparable" if reasons else _answer(figure, effect, p, tested=not untested),
+            untested=untested,
+        )
+
+    shown = [each for each in effects if each is primary or not (begun.differences.slo and each.name in SLO_FIGURES)]
+    return replace(begun, rows=tuple(map(row, shown)))
 
 
 def _measured(primary: Term, others: Sequence[Term], *sides: Side) -> tuple[Term, Sequence[Term]]:
@@ -166,62 +215,6 @@ def few(pairs: int) -> str:
     if not pairs:
         return "no valid runs of the two sides have the same seed"
     return f"{plural(pairs, 'pair')} of runs: a test needs {FEWEST_PAIRS}, better {RECOMMENDED_PAIRS} or more"
-
-
-def _compared(
-    baseline: Side,
-    candidate: Side,
-    effects: Mapping[Term, paired_runs.Effect | None],
-    allowed: Collection[str],
-    *,
-    condition: Condition | None,
-    few: str,
-    pairs: tuple[tuple[Run, Run], ...] = (),
-) -> Comparison:
-    """Compare by the effects on figures, the primary one first. `few`: reason why the samples do not suffice for a test."""
-    differ = differences(baseline, candidate, allowed)
-    return Comparison(
-        baseline=baseline,
-        candidate=candidate,
-        differences=differ,
-        rows=_rows(*_paired(baseline, candidate, pairs), effects, differ, few),
-        condition=condition,
-        implausible=_implausible(baseline, candidate),
-        pairs=pairs,
-        not_served=not_served.compare(baseline, candidate) if differ.of_one_load else not_served.UNKNOWN,
-        allowed=tuple(allowed),
-    )
-
-
-def _rows(
-    baseline: Side,
-    candidate: Side,
-    effects: Mapping[Term, paired_runs.Effect | None],
-    differ: Differences,
-    few: str,
-) -> tuple[FigureRow, ...]:
-    """Return the rows of all figures; the first figure is the primary one."""
-    primary, *_ = figures = list(effects)
-    if differ.slo:
-        figures = [figure for figure in figures if figure.name not in SLO_FIGURES or figure is primary]
-    raw = {figure.name: effect.p for figure, effect in effects.items() if effect is not None and effect.p is not None}
-    adjusted = paired_runs.corrected(raw, primary.name)
-
-    def row(figure: Term) -> FigureRow:
-        effect, p, reasons = effects[figure], adjusted.get(figure.name), differ.reasons(figure.name)
-        untested = reasons[0] if reasons else few or _unknown(figure.name, baseline, candidate, effect)
-        return FigureRow(
-            figure=figure,
-            primary=figure is primary,
-            baseline=baseline.mean(figure.name),
-            candidate=candidate.mean(figure.name),
-            effect=None if effect is None else effect.shown(),
-            p=p if effect is None or effect.varies else None,
-            answer="not comparable" if reasons else _answer(figure, effect, p, tested=not untested),
-            untested=untested,
-        )
-
-    return tuple(row(figure) for figure in figures)
 
 
 def _unknown(name: str, baseline: Side, candidate: Side, effect: paired_runs.Effect | None) -> str:
@@ -278,17 +271,6 @@ def pairs_of(baseline: Side, candidate: Side) -> tuple[tuple[tuple[Run, Run], ..
             if "invalid" not in (run.level, partner.level):
                 pairs.append((run, partner))
     return tuple(pairs), (*alone, *unpaired)
-
-
-def _paired(baseline: Side, candidate: Side, pairs: Sequence[tuple[Run, Run]]) -> tuple[Side, Side]:
-    """Cut the sides down to the paired runs: a run without a partner shifts a mean without a difference of the servers."""
-    if not pairs:
-        return baseline, candidate
-    paired = {id(run) for pair in pairs for run in pair}
-    base, other = (
-        replace(side, runs=tuple(run for run in side.runs if id(run) in paired)) for side in (baseline, candidate)
-    )
-    return base, other
 
 
 def table_rows(comparisons: Sequence[Comparison]) -> list[TableRow]:
