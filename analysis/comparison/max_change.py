@@ -64,16 +64,11 @@ def check(limit: MaxChange, baseline: Side, candidate: Side, refusals: Sequence[
     if refusals:
         return CheckedLimit(limit, None, False, f"not comparable because of {refusals[0]}")
     before, after = baseline.mean(limit.name), candidate.mean(limit.name)
-    for side, value in ((baseline, before), (candidate, after)):
-        if value is None:
-            return CheckedLimit(limit, None, False, f"{limit.name} is not measured on {side.label}")
-    return _checked(limit, before or 0.0, after or 0.0)
-
-
-def _checked(limit: MaxChange, before: float, after: float) -> CheckedLimit:
-    rises = math.copysign(1, limit.share) > 0
+    if before is None or after is None:
+        label = baseline.label if before is None else candidate.label
+        return CheckedLimit(limit, None, False, f"{limit.name} is not measured on {label}")
     bound = before * (1 + limit.share)
-    passed = after <= bound if rises else after >= bound
+    passed = after <= bound if math.copysign(1, limit.share) > 0 else after >= bound
     change = after / before - 1 if before else None if after else 0.0
     shown = "" if change is None else f", {change:+.1%}"
     return CheckedLimit(limit, change, passed, f"{number(before, 4)} to {number(after, 4)}{shown}")

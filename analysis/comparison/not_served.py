@@ -46,13 +46,7 @@ class NotServedTurns:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the decision as JSON values."""
-        sides = {"baseline": self.baseline, "candidate": self.candidate}
-        return {
-            **{name: None if side is None else asdict(side) for name, side in sides.items()},
-            "p": self.p,
-            "more": self.more,
-            "collapsed": self.collapsed,
-        }
+        return {**asdict(self), "more": self.more}
 
 
 UNKNOWN = NotServedTurns()

@@ -201,6 +201,7 @@ class Contents(NamedTuple):
     none_left: list[str]
     tables: list[table.Table]
     cost: str
+    decisions: list[Decision]
     best: list[table.Table]
     best_notes: list[str]
     winners: list[tuple[str, str]]
@@ -218,6 +219,7 @@ def contents(rows: Sequence[TableRow], comparisons: Sequence[Comparison], arms: 
         none_left(best),
         tables.of_sides(rows),
         costs.note(sides),
+        best,
         [] if (shown := tables.best(best)) is None else [shown],
         best_notes(best),
         winners(best),
@@ -251,7 +253,7 @@ def text(comparisons: Sequence[Comparison]) -> str:
     for index, each in enumerate(all_of.compared):
         shown = [] if several and index < len(comparisons) else ["", _text(each.effects)]
         parts.append("\n".join([*map(tr, (each.headline, *each.remarks)), *shown]))
-    best = tables.best(best_by_goal(comparisons), whole=False)
+    best = tables.best(all_of.decisions, whole=False)
     parts += [tr(all_of.family), *([] if best is None else [_text(best)]), "\n".join(map(tr, all_of.best_notes))]
     lines = [line for said, command in all_of.winners for line in (tr(said), _indented(command, 2)) if line]
     return "\n\n".join(filter(None, [*parts, "\n".join(lines)])) + "\n"

@@ -182,6 +182,7 @@ def detectable_by_both(sd_log: float, pairs: int) -> float | None:
     return detectable(sd_log, pairs) if sds is None else exp(sds * sd_log) - 1
 
 
+@lru_cache(1000)  # several tables of one comparison ask for it
 def pairs_needed(change: float, sd_log: float) -> int | None:
     """Number of pairs that detect a change with the power POWER; None: more than 1,000."""
     counts = range(2, 1001)  # power grows with the pairs

@@ -437,15 +437,19 @@ def test_junit_counts_failed_and_skipped_figures() -> None:
 # --- files
 
 
-def test_a_side_is_a_run_or_a_folder_of_runs(tmp_path: Path) -> None:
-    write_run(tmp_path / "base" / "b", 2, 90)
-    write_run(tmp_path / "base" / "a", 3, 110, name="another-name")
-    side = read_side(tmp_path / "base")
-    assert [member.seed for member in side.runs] == [2, 3]
+def test_a_side_is_a_run_or_a_folder_of_runs_without_the_incomplete_ones(tmp_path: Path) -> None:
+    base = tmp_path / "base"
+    write_run(base / "b", 2, 90)
+    write_run(base / "a", 3, 110, name="another-name")
+    write_run(base / ".broken-001-ab", 3, 110)
+    (write_run(base / "002", 4, 95) / "summary.json").unlink()
+    side = read_side(base)
+    assert ([member.seed for member in side.runs], side.left_out) == ([2, 3], ("no summary: 002",))
+    assert "base: left out, no summary: 002" in output.text([compared(side, side)])
     assert side.mean("mean(ttft_ms)") == pytest.approx((90 * 110) ** 0.5)
     assert side.runs[0].settings == side.runs[1].settings
-    assert read_side(tmp_path / "base" / "a").runs[0].value("total_tok_per_s") == 140
     assert side.runs[0].output_tokens == 50
+    assert read_side(base / "a").runs[0].value("total_tok_per_s") == 140
 
 
 def class_run(folder: Path, seed: int, ttft_ms: float, only: str | None) -> Path:
@@ -479,35 +483,29 @@ def test_a_class_of_a_mix_is_compared_with_a_run_of_that_class(tmp_path: Path, c
 
 
 @pytest.mark.parametrize(
-    ("write", "message"),
+    ("content", "message"),
     [
-        (lambda path: None, "no such file or directory"),
-        (lambda path: path.mkdir(), "no run directory, and contains none"),
+        (None, "no such file or directory"),
+        ("folder", "no run directory, and contains none"),
+        ("run without summary", "the run ended before it was written"),
+        ('{"request_throughput": 1', "cannot be read as JSON"),
+        ('{"aiperf_version": "1", "input_config": 3}', "looks like a result of AIPerf 1, but"),
         (
-            lambda path: path.write_text("{}"),
+            "{}",
             "no result of vllm bench serve, SGLang bench_serving, AIPerf, GuideLLM, genai-bench, inference-perf, EvalScope or",
-        ),
-        (lambda path: (write_run(path, 1, 100) / "summary.json").unlink(), "the run ended before it was written"),
-        (lambda path: path.write_text('{"request_throughput": 1'), "cannot be read as JSON"),
-        (
-            lambda path: path.write_text('{"aiperf_version": "1", "input_config": 3}'),
-            "looks like a result of AIPerf 1, but",
         ),
     ],
 )
-def test_a_path_without_results_is_refused(tmp_path: Path, write: Callable[[Path], object], message: str) -> None:
-    write(tmp_path / "x")
+def test_a_path_without_results_is_refused(tmp_path: Path, content: str | None, message: str) -> None:
+    path = tmp_path / "x"
+    if content == "run without summary":
+        (write_run(path, 1, 100) / "summary.json").unlink()
+    elif content == "folder":
+        path.mkdir()
+    elif content is not None:
+        path.write_text(content)
     with pytest.raises(UsageError, match=message):
-        read_side(tmp_path / "x")
-
-
-def test_incomplete_runs_in_a_folder_are_left_out_and_named(tmp_path: Path) -> None:
-    write_run(tmp_path / "base" / "000", 2, 90)
-    write_run(tmp_path / "base" / ".broken-001-ab", 3, 110)
-    (write_run(tmp_path / "base" / "002", 4, 95) / "summary.json").unlink()
-    side = read_side(tmp_path / "base")
-    assert ([member.label for member in side.runs], side.left_out) == (["000"], ("no summary: 002",))
-    assert "base: left out, no summary: 002" in output.text([compared(side, side)])
+        read_side(path)
 
 
 def test_without_known_server_starts_the_gate_follows_the_figures(tmp_path: Path, command: Callable[..., str]) -> None:
@@ -629,33 +627,35 @@ def test_token_rates_are_checked_against_turn_rates() -> None:
 
 
 # Qwen3-4B on a T4 with vLLM 0.8.4, blog post "vLLM 推理性能优化实验与分析", 2025-08-26: (req/s, tok/s, TTFT, TPOT, E2E).
-PUBLISHED = {
-    "chat": (
-        {
-            "baseline": (1.31, 611.47, 7983.40, 139.22, 29372.42),
-            "chunked prefill 8192": (1.38, 643.33, 6631.39, 139.42, 27798.67),
-        },
+PUBLISHED = [
+    (
+        (1.31, 611.47, 7983.40, 139.22, 29372.42),
+        (1.38, 643.33, 6631.39, 139.42, 27798.67),
         ("+5.34%", "+5.21%", "-16.94%", "+0.14%", "-5.36%"),
-    ),
-    "agent, dynamic": (
-        {"baseline": (3.52, 858.57, 2521.91, 106.28, 28348.81), "all": (3.88, 946.56, 892.64, 101.74, 25616.53)},
+    ),  # chunked prefill 8192
+    (
+        (3.52, 858.57, 2521.91, 106.28, 28348.81),
+        (3.88, 946.56, 892.64, 101.74, 25616.53),
         ("+10.23%", "+10.25%", "-64.60%", "-4.27%", "-9.64%"),
-    ),
-    "agent, static": (
-        {"baseline": (3.55, 867.10, 2346.06, 105.89, 28077.46), "all": (4.13, 1008.58, 834.21, 95.44, 24025.38)},
+    ),  # all, dynamic agent
+    (
+        (3.55, 867.10, 2346.06, 105.89, 28077.46),
+        (4.13, 1008.58, 834.21, 95.44, 24025.38),
         ("+16.34%", "+16.32%", "-64.44%", "-9.87%", "-14.43%"),
-    ),
-}
+    ),  # all, static agent
+]
 COLUMNS = ("turns_per_s", "output_tok_per_s", "mean(ttft_ms)", "mean(tpot_ms)", "mean(e2e_ms)")
 
 
-@pytest.mark.parametrize("table", list(PUBLISHED))
-def test_percentages_of_published_tables_are_reproduced(table: str) -> None:
-    rows, percentages = PUBLISHED[table]
-    published = [
-        Side(label, (Run(Path(), label, dict(zip(COLUMNS, values, strict=True))),)) for label, values in rows.items()
-    ]
-    (cells,) = tables.sides([(published[1], published[0])]).texts
+@pytest.mark.parametrize(("before", "after", "percentages"), PUBLISHED)
+def test_percentages_of_published_tables_are_reproduced(
+    before: tuple[float, ...], after: tuple[float, ...], percentages: tuple[str, ...]
+) -> None:
+    base, new = (
+        Side(label, (Run(Path(), label, dict(zip(COLUMNS, values, strict=True))),))
+        for label, values in (("base", before), ("new", after))
+    )
+    (cells,) = tables.sides([(new, base)]).texts
     assert tuple(cell.partition(" ")[2] for cell in cells[2:] if "%" in cell) == percentages
 
 

@@ -1,21 +1,22 @@
 """Comparisons of running servers: plan and command line."""
 
 import contextlib
-import json
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from run_folders import write_run
+from run_folders import edited, write_run
 
-from inferload import cli
 from inferload.base.errors import UsageError
 from inferload.campaign import ab, pairs
 from inferload.campaign.ab import AbPlan
 from inferload.campaign.journal import Journal, RunEnded
 from inferload.campaign.runner import MADE, USAGE, problem, stop_if_refused
 from inferload.scenario.files import typed_yaml
+
+SIDES, SMOKE = ["A=http://a:1", "B=http://b:1"], ["--scenario", "smoke"]
 
 
 def plan(**changes: object) -> AbPlan:
@@ -57,62 +58,45 @@ def test_a_changed_scenario_is_refused() -> None:
     ("words", "problem"),
     [
         ([], "needs two sides as NAME=URL and --scenario"),
-        (["A=http://a:1", "--scenario", "smoke"], "A=http://a:1 is the only side"),
-        (["http://a:1", "B=http://b:1", "--scenario", "smoke"], "http://a:1: write a side as NAME=URL"),
-        (["A=http://a:1", "A=http://b:1", "--scenario", "smoke"], "side A is given twice"),
-        (["A=http://a:1", "B=", "--scenario", "smoke"], "B=: write a side as NAME=URL"),
-        (["A=http://a:1", "B=http://b:1", "--scenario", "smok"], "did you mean smoke"),
-        (["A=http://a:1", "B=http://b:1", "--scenario", "smoke", "--pairs", "0"], "--pairs 0: must be 1 to 1000"),
-        (["A=http://a:1", "B=http://b:1", "--scenario", "smoke", "--seed", "-1"], "--seed -1: not a whole number"),
-        (["A=http://a:1", "B=http://b:1", "--scenario", "smoke", "--set", "phases.measure_s=null"], "has no end"),
+        (["A=http://a:1", *SMOKE], "A=http://a:1 is the only side"),
+        (["http://a:1", "B=http://b:1", *SMOKE], "http://a:1: write a side as NAME=URL"),
+        (["A=http://a:1", "A=http://b:1", *SMOKE], "side A is given twice"),
+        (["A=http://a:1", "B=", *SMOKE], "B=: write a side as NAME=URL"),
+        ([*SIDES, "--scenario", "smok"], "did you mean smoke"),
+        ([*SIDES, *SMOKE, "--pairs", "0"], "--pairs 0: must be 1 to 1000"),
+        ([*SIDES, *SMOKE, "--seed", "-1"], "--seed -1: not a whole number"),
+        ([*SIDES, *SMOKE, "--set", "phases.measure_s=null"], "has no end"),
+        ([*SIDES, *SMOKE, "--require", "p99(ttft) < 1"], "did you mean ttft_ms?"),
         (["--resume", "no-such"], "no-such: contains no comparison of servers"),
         (["A=http://a:1", "--resume", "x"], "the folder has its own plan"),
         (["--require", "failed_ratio < 1", "--resume", "x"], "the folder has its own plan"),
-        (
-            ["A=http://a:1", "B=http://b:1", "--scenario", "smoke", "--require", "p99(ttft) < 1"],
-            "did you mean ttft_ms?",
-        ),
     ],
 )
-def test_mistakes_are_one_line(words: list[str], problem: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main(["ab", *words, "--dry-run"]) == 2
-    error = capsys.readouterr().err
+def test_mistakes_are_one_line(words: list[str], problem: str, command: Callable[..., str]) -> None:
+    error = command("ab", *words, "--dry-run", code=2)
     assert problem in error
     assert error.count("\n") == 1
 
 
-def test_the_plan_states_the_detectable_change_and_what_the_verdict_holds_for(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    assert cli.main(["ab", "A=http://a:1", "B=http://a:1", "--scenario", "smoke", "--dry-run"]) == 0
-    output = capsys.readouterr().out
+def test_the_plan_states_the_detectable_change_and_what_the_verdict_holds_for(command: Callable[..., str]) -> None:
+    output = command("ab", "A=http://a:1", "B=http://a:1", *SMOKE, "--dry-run")
     assert "B against A on smoke: 16 runs in 8 pairs, in a random order" in output
     assert "8 pairs detect a change of" in output
     assert "the verdict holds for these server starts" in output
     assert "A and B are equal servers: what differs" in output
-    assert (
-        cli.main(
-            ["ab", "A=http://a:1", "B=http://b:1", "--scenario", "smoke", "--set", "cache.isolate=none", "--dry-run"]
-        )
-        == 0
-    )
-    assert "cache.isolate is none" in capsys.readouterr().out
+    assert "cache.isolate is none" in command("ab", *SIDES, *SMOKE, "--set", "cache.isolate=none", "--dry-run")
 
 
 @pytest.mark.usefixtures("forked_programs")
-def test_a_server_that_refuses_its_first_run_ends_the_comparison(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
+def test_a_server_that_refuses_its_first_run_ends_the_comparison(command: Callable[..., str], tmp_path: Path) -> None:
     sides = ["A=http://127.0.0.1:9", "B=http://127.0.0.1:9"]
-    folder = tmp_path / "ab"
-    assert cli.main(["ab", *sides, "--scenario", "smoke", "--pairs", "4", "--into", str(folder)]) == 2
-    captured = capsys.readouterr()
-    assert captured.err.splitlines()[-1].endswith(
+    shown = command("ab", *sides, *SMOKE, "--pairs", "4", "--into", tmp_path / "ab", code=2)
+    assert shown.endswith(
         ": no connection to http://127.0.0.1:9: Connection refused; is the server started, and the host right?; "
-        "then continue with --resume"
+        "then continue with --resume\n"
     )
-    assert "comparison.html" not in captured.out
-    assert len(Journal(folder).failures) == 1
+    assert "comparison.html" not in shown
+    assert len(Journal(tmp_path / "ab").failures) == 1
 
 
 @given(st.lists(st.sampled_from([0, 1, 2, 3, None]), max_size=4), st.sampled_from([0, 1, 2, 3, None]))
@@ -132,11 +116,9 @@ def test_an_invalid_run_is_not_compared_whatever_its_exit_code(
     tmp_path: Path, exit_code: int, measurement: str
 ) -> None:
     """An overloaded run with a failed gate ends with 1, and one with `--on-invalid warn` with 0."""
-    write_run(tmp_path / "A" / "1", 1, 100.0)
-    file = tmp_path / "A" / "1" / "summary.json"
-    summary = json.loads(file.read_text())
-    summary["verdict"]["measurement"] = measurement
-    file.write_text(json.dumps(summary))
+    file = write_run(tmp_path / "A" / "1", 1, 100.0) / "summary.json"
+    with edited(file) as summary:
+        summary["verdict"]["measurement"] = measurement
     found = problem(tmp_path, RunEnded(folder="A/1", exit_code=exit_code))
     assert ("kept but not compared" in found) == (measurement == "invalid") == bool(found)
     assert problem(tmp_path, RunEnded(folder="A/1", exit_code=5, cause="no\n answer")) == "no answer"
