@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from inferload.base.errors import UsageError
+from inferload.campaign import decision
+from inferload.campaign.decision import EXIT_REGRESSED
 from inferload.figures.limits.gate import GateError
 from inferload.results import ci, ci_texts, prices
 from inferload.results.prices import UNPRICED, Prices
@@ -17,8 +19,6 @@ from inferload.scenario import language
 if TYPE_CHECKING:
     from ..comparison.compare import Comparison
     from ..comparison.max_change import MaxChange
-
-EXIT_REGRESSED = 4
 
 _PRINT = Path("-")
 
@@ -40,7 +40,7 @@ def register(subparsers: Any) -> None:
     add = parser.add_argument
     add("sides", nargs="+", metavar="SIDE", help="[NAME=]PATH: BASE (unless --baseline names it), then CAND...")
     add("--baseline", metavar="FILE", help="baseline file of earlier occasions, or [NAME=]PATH of a side")
-    add("--primary", metavar="FIGURE", help="primary figure, as in a gate (mean(ttft_ms))")
+    decision.add_options(add)
     add(
         "--class",
         dest="class_name",
@@ -55,23 +55,22 @@ def register(subparsers: Any) -> None:
         help="key of the scenario that may differ, or locustfile; repeatable",
     )
     add(
-        "--require",
-        action="append",
-        default=[],
-        metavar="GATE",
-        help="a side beyond this limit is ruled out as the best, as 'p99(ttft_ms) < 300'; the first limit on a figure of turns "
-        "sets the default of --primary; repeatable (default: the gates that all runs have)",
-    )
-    add(
         "--concurrency",
         type=int,
         metavar="N",
         help="limit on concurrent requests of results that do not state it, for the check by Little's law",
     )
+    add(
+        "--max-change",
+        action="append",
+        default=[],
+        metavar="LIMIT",
+        help=f"exit with {EXIT_REGRESSED} if a figure changed by more than LIMIT: 'p95(ttft_ms) +15%%' or 'turns_per_s -5%%'; not "
+        "statistical: compares two values without their spread; repeatable",
+    )
     _add_outputs(add)
     prices.add_options(parser)
     language.add_option(add)
-    _add_limits(add)
     parser.set_defaults(run=run)
 
 
@@ -96,28 +95,6 @@ def _add_outputs(add: Callable[..., Any]) -> None:
         "--github",
         action="store_true",
         help="GitHub annotations, and the Markdown as step summary (default: if GITHUB_ACTIONS=true)",
-    )
-
-
-def _add_limits(add: Callable[..., Any]) -> None:
-    add(
-        "--max-change",
-        action="append",
-        default=[],
-        metavar="LIMIT",
-        help=f"exit with {EXIT_REGRESSED} if a figure changed by more than LIMIT: 'p95(ttft_ms) +15%%' or 'turns_per_s -5%%'; not "
-        "statistical: compares two values without their spread; repeatable",
-    )
-    add(
-        "--fail-on-regression",
-        action="store_true",
-        help=f"exit with {EXIT_REGRESSED} if a figure became worse, more turns were not served, or only the candidate "
-        "did not serve its load",
-    )
-    add(
-        "--strict",
-        action="store_true",
-        help="with --fail-on-regression: also without a verdict, or if it holds for these server starts only",
     )
 
 

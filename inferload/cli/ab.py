@@ -12,7 +12,7 @@ from inferload.base.escaping import own_command
 from inferload.base.numbers import plural
 from inferload.base.run_options import RUN_OPTIONS
 from inferload.base.virtual_orders import options_of, server_of
-from inferload.campaign import ab, equal_sides, named_code, runner
+from inferload.campaign import ab, decision, equal_sides, named_code, runner
 from inferload.campaign.ab import DEFAULT_PAIRS, AbPlan, AbRun
 from inferload.campaign.journal import Journal, alone, made_folder, unused_folder
 from inferload.campaign.pairs import MAX_PAIRS
@@ -54,24 +54,7 @@ def register(commands: Any) -> None:
     add("--scenario", metavar="NAME-OR-PATH", help="scenario of all runs")
     add("--pairs", type=int, default=None, metavar="N", help=f"pairs of runs (default: {DEFAULT_PAIRS})")
     add("--seed", type=int, default=0, metavar="N", help="seed for the seeds of the runs and their order (%(default)s)")
-    add("--primary", metavar="FIGURE", help="primary figure, as in a gate (mean(ttft_ms))")
-    add(
-        "--fail-on-regression",
-        action="store_true",
-        help="exit with 4 if a figure became worse, more turns were not served, or only the candidate did not serve its load",
-    )
-    add(
-        "--strict",
-        action="store_true",
-        help="with --fail-on-regression: also without a verdict, or one for these starts only",
-    )
-    add(
-        "--require",
-        action="append",
-        default=[],
-        metavar="GATE",
-        help="a side beyond this limit is ruled out as the best, as in inferload compare; repeatable",
-    )
+    decision.add_options(add)
     add("--into", type=Path, metavar="DIR", help="output folder (default: runs/<UTC time>-ab-<scenario>)")
     add("--resume", type=Path, metavar="DIR", help="continue an interrupted comparison")
     add("--dry-run", action="store_true", help="show the plan only")
@@ -102,9 +85,8 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _again(plan: AbPlan, arguments: argparse.Namespace) -> list[str]:
     """Return the options that --resume needs again."""
-    flags = [f"--{name.replace('_', '-')}" for name in ("fail_on_regression", "strict") if getattr(arguments, name)]
     headers = [header.partition(":")[0].strip() for header in arguments.header]
-    return [*flags, *named_code.needed_again(plan.load(), plan.scenario, headers)]
+    return [*decision.flags_of(arguments), *named_code.needed_again(plan.load(), plan.scenario, headers)]
 
 
 def _plan_and_folder(arguments: argparse.Namespace) -> tuple[AbPlan, Path]:
@@ -207,10 +189,8 @@ def _argv(plan: AbPlan, each: AbRun, folder: Path, headers: list[str]) -> list[s
 
 def _compare(plan: AbPlan, folder: Path, arguments: argparse.Namespace) -> int:
     """Run `inferload compare`, since commands of this package import no analysis; return its exit code."""
-    sides = [f"{name}={folder / name}" for name in plan.sides]
-    argv = [sys.executable, "-m", "inferload", "compare", *sides, "--write", str(folder / "comparison")]
-    argv += ["--primary", plan.primary] if plan.primary else []
-    argv += ["--fail-on-regression"] if arguments.fail_on_regression else []
-    argv += ["--strict"] if arguments.strict else []
-    argv += [word for gate in plan.require for word in ("--require", gate)]
+    sides = {name: folder / name for name in plan.sides}
+    argv = decision.compare_command(
+        sides, folder / "comparison", plan.primary, plan.require, decision.flags_of(arguments)
+    )
     return subprocess.run(argv, check=False).returncode

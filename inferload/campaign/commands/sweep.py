@@ -11,7 +11,7 @@ from inferload.base import rundir
 from inferload.base.errors import UsageError
 from inferload.base.escaping import markdown, own_command
 from inferload.base.numbers import plural
-from inferload.campaign import equal_sides, runner
+from inferload.campaign import decision, equal_sides, runner
 from inferload.campaign.journal import Journal, alone, made_folder, unused_folder
 from inferload.campaign.pairs import MAX_PAIRS
 from inferload.campaign.signals import interrupted, signals_interrupt
@@ -198,11 +198,9 @@ def _compare(sweep: Sweep, folder: Path, scenario: str, price_options: Prices, s
     if labels[0] not in sides or len(sides) < 2:
         print(f"{scenario}: not compared: no run of {labels[0] if labels[0] not in sides else 'a variant'}")
         return False
-    into = folder / "comparison" / scenario
-    argv = [sys.executable, "-m", "inferload", "compare", *(f"{name}={folder / scenario / name}" for name in sides)]
-    argv += ["--write", str(into), "--lang", language.current(), *prices.to_argv(price_options)]
-    argv += ["--primary", sweep.primary] if sweep.primary else []
-    argv += [word for gate in sweep.require for word in ("--require", gate)]
+    paths = {name: folder / scenario / name for name in sides}
+    more = ["--lang", language.current(), *prices.to_argv(price_options)]
+    argv = decision.compare_command(paths, folder / "comparison" / scenario, sweep.primary, sweep.require, more)
     process = subprocess.run(argv, text=True, capture_output=True, check=False)
     if show or process.returncode:
         print(f"\n== {scenario} ==\n{process.stdout or process.stderr}")
