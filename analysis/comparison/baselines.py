@@ -24,7 +24,7 @@ from inferload.results.documents import typed_documents
 from inferload.results.statistics.baseline_stats import FEWEST
 from inferload.results.statistics.not_served import total
 
-from .comparable import configuration, shared_starts
+from .comparable import configuration, shared_starts, value_text
 from .read_sides import read_side, settings_of_load
 from .sides import NAMES, Run, Side, complete_mean
 
@@ -220,7 +220,7 @@ def _checked(run: Run, earlier: Sequence[Run]) -> Run:
         if differing:
             key = differing[0]
             raise UsageError(
-                f"{run.path}: {key} is {now.get(key)}, but {before.get(key)} in occasion {other.label}; "
+                f"{run.path}: {key} is {value_text(now.get(key))}, but {value_text(before.get(key))} in occasion {other.label}; "
                 "a baseline has one scenario and one seed, and one configuration of server and SLO"
             )
     return run

@@ -206,6 +206,7 @@ def test_a_run_with_another_seed_or_workload_is_refused(tmp_path: Path, command:
         ({"variant": {"name": "fp8", "argv": ["vllm", "serve", "--quantization", "fp8"]}}, "server arguments is "),
         ({"versions": {"inferload": "9.9"}}, "inferload is 9.9, but not set in occasion 1"),
         ({"model": "other"}, "model is other, but not set in occasion 1"),
+        ({"program": {"name": "a.py", "digest": "b", "bundled": False}}, r"locustfile is a\.py \(b\), but not set in"),
         ("slo: {ttft_ms: 500}\n", "slo is ttft_ms 500, but none in occasion 1"),
     ],
 )

@@ -227,19 +227,23 @@ def test_options_of_locust_that_name_code_are_confirmed_by_the_command_line(
     command(*words, "--", *extra)
 
 
-def test_the_window_of_a_run_corrects_worker_clocks(tmp_path: Path) -> None:
+def test_the_window_of_a_run_corrects_worker_clocks_and_has_its_dropped_sessions(tmp_path: Path) -> None:
     run_dir = synthetic_run.write(tmp_path / "run")
-    window = points.window(run_dir, slo.parse("p95(ttft_ms) < 800 and mean(tpot_ms) < 50 and failed_ratio < 0.5"))
+    conditions = slo.parse("p95(ttft_ms) < 800 and mean(tpot_ms) < 50 and failed_ratio < 0.5")
+    window = points.window(run_dir, conditions)
     ttft, tpot, failed = window.samples
     assert np.median(ttft.value) == pytest.approx(100, abs=1)
     assert np.isinf(ttft.value).sum() == np.isinf(failed.value).sum() == 1
     assert np.isfinite(tpot.value).all()
     assert len(tpot.value) == len(ttft.value) - 1
     assert np.diff(np.sort(ttft.at_s)) == pytest.approx(0.25, abs=1e-6)
-    assert ttft.at_s.min() >= 0
-    assert ttft.at_s.max() < window.lasts_s
+    assert 0 <= ttft.at_s.min() < ttft.at_s.max() < window.lasts_s
     assert window.good == len(ttft.value) - 1
     assert points.window(run_dir, slo.parse("mean(ttft_ms) < 800")).good is None
+    dropped = points.window(run_dir, conditions, 7).samples
+    for before, after in ((ttft, dropped[0]), (failed, dropped[2])):  # they miss every limit
+        assert np.isinf(after.value).sum() == np.isinf(before.value).sum() + 7
+        assert len(after.at_s) == len(after.value)
 
 
 def test_a_point_with_missing_turn_records_is_refused(tmp_path: Path) -> None:
@@ -252,15 +256,6 @@ def test_a_point_with_missing_turn_records_is_refused(tmp_path: Path) -> None:
     turns_file.remove_worker(run_dir / rundir.TURNS, "w1")
     with pytest.raises(UsageError, match="turn records are in the run directory"):
         points.window(run_dir, conditions)
-
-
-def test_dropped_sessions_miss_every_limit(tmp_path: Path) -> None:
-    run_dir = synthetic_run.write(tmp_path / "run")
-    conditions = slo.parse("p95(ttft_ms) < 800 and failed_ratio < 0.5")
-    none, seven = (points.window(run_dir, conditions, dropped).samples for dropped in (0, 7))
-    for before, after in zip(none, seven, strict=True):
-        assert np.isinf(after.value).sum() == np.isinf(before.value).sum() + 7
-        assert len(after.at_s) == len(after.value)
 
 
 def test_doubts_about_a_point_are_printed_with_it() -> None:
