@@ -18,7 +18,6 @@ from inferload.scenario import language
 
 if TYPE_CHECKING:
     from ..comparison.compare import Comparison
-    from ..comparison.max_change import MaxChange
 
 _PRINT = Path("-")
 
@@ -165,18 +164,13 @@ def _compared(arguments: argparse.Namespace) -> "list[Comparison]":
                 raise UsageError(f"compare: {different}")
             if has_occasions:
                 occasion = baselines.candidate(side, baseline)
-                comparisons.append(compare_with_occasions(baseline, occasion, primary, ALL, arguments.allow))
+                found = compare_with_occasions(baseline, occasion, primary, ALL, arguments.allow)
             else:
-                compared = compare(baseline, side, primary, ALL, arguments.allow)
-                comparisons.append(replace(compared, required=required))
-    return [_limited(comparison, limits) for comparison in comparisons]
-
-
-def _limited(comparison: "Comparison", limits: "list[MaxChange]") -> "Comparison":
-    from ..comparison import max_change
-
-    pair, reasons = comparison.paired, comparison.differences.reasons
-    return replace(comparison, limits=tuple(max_change.check(each, *pair, reasons(each.name)) for each in limits))
+                found = compare(baseline, side, primary, ALL, arguments.allow)
+            reasons = found.differences.reasons
+            checked = [max_change.check(each, *found.paired, reasons(each.name)) for each in limits]
+            comparisons.append(replace(found, required=required, limits=tuple(checked)))
+    return comparisons
 
 
 def _output(arguments: argparse.Namespace, comparisons: "list[Comparison]") -> None:

@@ -188,12 +188,10 @@ def _averaged(side: Side) -> Run:
 
 def _served(side: Side) -> dict[str, Any]:
     """Return the fields of an occasion on its served turns, over the runs whose counts are those of the server."""
-    counts = [run.ok_and_sent for run in side.served]
-    known = [count for count in counts if count is not None]
     given_up, of_all = side.runs_given_up
     how = [run.collapsed for run in side.served if run.collapsed and run.given_up == (2 * given_up > of_all)]
     return {
-        "ok_and_sent": (sum(ok for ok, _ in known), sum(sent for _, sent in known)) if known == counts else None,
+        "ok_and_sent": replace(side, runs=tuple(side.served)).ok_and_sent,
         "failed": total(run.failed for run in side.served),
         "unfinished": total(run.unfinished for run in side.served),
         "dropped": total(run.dropped for run in side.served),

@@ -17,7 +17,7 @@ from ..interop.clients import OUR_EXPORT
 from ..interop.published import ONE_FIGURE
 from .plausible import in_flight
 from .read_sides import PROGRAM, UNREADABLE, reacts
-from .sides import Run, Side
+from .sides import Run, Side, complete_mean
 
 _LENGTH_TOLERANCE = 0.02  # relative difference of mean token counts
 
@@ -232,10 +232,11 @@ def _lengths(baseline: Side, candidate: Side) -> list[str]:
     """Return differences in mean token counts: shorter outputs look like a faster server."""
     lines = []
     for name, texts in (("output_tokens", "outputs"), ("input_tokens", "prompts")):
-        before, after = _mean(baseline, name), _mean(candidate, name)
+        # A sum of 0 is a count that was not reported.
+        before, after = (complete_mean([getattr(run, name) for run in side.runs]) for side in (baseline, candidate))
         if texts == "outputs" and all(run.settings.get("request.endpoint") in OF_TEXTS for run in baseline.runs):
             continue
-        if before is None or after is None:
+        if not before or not after:
             lines.append(f"the length of {texts} is not known on both sides: it may explain the difference")
         elif abs(after / before - 1) > _LENGTH_TOLERANCE:
             lines.append(
@@ -270,11 +271,6 @@ def _forced(baseline: Side, candidate: Side) -> str:
         for of_run in settings
     )
     return f"; fix the lengths ({_FORCED_LENGTH}: true)" if False in options and possible else ""
-
-
-def _mean(side: Side, name: str) -> float | None:
-    lengths = [getattr(run, name) for run in side.runs]
-    return None if None in lengths or not lengths or not sum(lengths) else sum(lengths) / len(lengths)
 
 
 def value_text(value: object) -> str:

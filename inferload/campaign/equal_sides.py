@@ -41,8 +41,13 @@ def of_sweep(sweep: Sweep) -> tuple[Words, ...]:
 
 def of_variants(engine: str, variants: Mapping[str, Variant]) -> tuple[Words, ...]:
     """Return a sentence on each group of variants whose servers are equal on an engine."""
-    resolved = {name: effects.of_variant(engine, variant) for name, variant in variants.items()}
-    return tuple(_servers(group, "; ".join(_written(group, variants)), engine) for group in _groups(resolved))
+    sentences = []
+    for group in _groups({name: effects.of_variant(engine, variant) for name, variant in variants.items()}):
+        base, *others = (variants[name] for name in group)
+        # Differences of the files, which come to the same.
+        written = dict.fromkeys(line for other in others for line in other.difference(base))
+        sentences.append(_servers(group, "; ".join(written), engine))
+    return tuple(sentences)
 
 
 def of_urls(urls: Mapping[str, str]) -> tuple[Words, ...]:
@@ -53,34 +58,24 @@ def of_urls(urls: Mapping[str, str]) -> tuple[Words, ...]:
         for name, server in started.items()
         if server is not None and server.command
     }
-    return tuple(_servers(group) for group in _groups({name: lines.get(name, url) for name, url in urls.items()}))
+    return tuple(map(_servers, _groups({name: lines.get(name, url) for name, url in urls.items()})))
 
 
 def of_simulated(sides: Mapping[str, str]) -> tuple[Words, ...]:
     """Return a sentence on each group of equal servers. `sides`: variants, or options of the simulator."""
-    words = {
-        name: options_of(side) if side.startswith("-") else in_memory.options_of(named(side))
+    lines = {
+        name: effects.of_line(
+            "simulator", options_of(side) if side.startswith("-") else in_memory.options_of(named(side))
+        )
         for name, side in sides.items()
     }
-    return tuple(_servers(group) for group in _groups({n: effects.of_line("simulator", w) for n, w in words.items()}))
+    return tuple(map(_servers, _groups(lines)))
 
 
 def _groups(resolved: Mapping[str, Any]) -> list[list[str]]:
     """Return the names with equal values, where there are several."""
-    groups: list[list[str]] = []
-    for name, value in resolved.items():
-        group = next((group for group in groups if resolved[group[0]] == value), None)
-        if group is None:
-            groups.append([name])
-        else:
-            group.append(name)
-    return [group for group in groups if len(group) > 1]
-
-
-def _written(group: Sequence[str], variants: Mapping[str, Variant]) -> list[str]:
-    """Return the differences of the files, which come to the same."""
-    first = variants[group[0]]
-    return list(dict.fromkeys(line for name in group[1:] for line in variants[name].difference(first)))
+    equal = {name: [other for other in resolved if resolved[other] == value] for name, value in resolved.items()}
+    return [group for name, group in equal.items() if len(group) > 1 and group[0] == name]
 
 
 def _servers(group: Sequence[str], written: str = "", engine: str = "") -> Words:

@@ -558,10 +558,7 @@ def test_results_of_other_clients_are_read(name: str) -> None:
             "guidellm",
             {"request_totals": {"successful": 380, "incomplete": 19, "errored": 20, "total": 419}},
             50,
-            [
-                f"20 of its 400 requests failed {LEFT_OUT}",
-                f"19 of its requests were unfinished at the end {LEFT_OUT}",
-            ],
+            [f"20 of its 400 requests failed {LEFT_OUT}", f"19 of its requests were unfinished at the end {LEFT_OUT}"],
         ),
         ("guidellm", {"request_totals": {"successful": 400, "incomplete": 0, "errored": 0, "total": 400}}, 50, []),
     ],
@@ -690,11 +687,7 @@ def test_max_change_compares_two_values_without_a_test(tmp_path: Path, capsys: p
     assert "FAILED: 100 to 105, +5.0%" in capsys.readouterr().out, "over the pairs"
 
 
-@given(
-    st.floats(0, 1e6),
-    st.floats(0, 1e6),
-    st.sampled_from(["+0", "+15", "+250", "-0", "-5", "-100", "+0.5", "-.5"]),
-)
+@given(st.floats(0, 1e6), st.floats(0, 1e6), st.sampled_from(["+0", "+15", "+250", "-0", "-5", "-100", "+0.5", "-.5"]))
 def test_max_change_fails_on_a_larger_change_in_its_direction(before: float, after: float, percent: str) -> None:
     def side(value: float) -> Side:
         return Side("x", (Run(Path("x"), "x", {"turns_per_s": value}),))
@@ -719,8 +712,7 @@ def test_an_invalid_max_change_is_refused(text: str, message: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("before", "after", "shown"),
-    [(0.0, 0.02, "+0.02"), (0.02, 0.0, "-0.02"), (0.0, 0.0, "0"), (None, 0.02, NOT_KNOWN)],
+    ("before", "after", "shown"), [(0.0, 0.02, "+0.02"), (0.02, 0.0, "-0.02"), (0.0, 0.0, "0"), (None, 0.02, NOT_KNOWN)]
 )
 def test_the_difference_is_known_where_a_ratio_is_not(before: float | None, after: float, shown: str) -> None:
     failed = figure("failed_ratio")

@@ -3,13 +3,12 @@
 import copy
 import json
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import pytest
 import synthetic_run as synthetic
-
-from inferload import cli
+from run_folders import edited
 
 
 def run_at(path: Path, users: int, faster: float = 1.0, seed: int = 0, variant: str | None = None) -> Path:
@@ -35,57 +34,45 @@ def figures(page: str) -> dict[str, Any]:
     return documents
 
 
-def test_runs_at_several_loads_make_a_curve(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_runs_at_several_loads_make_a_curve(tmp_path: Path, command: Callable[..., str]) -> None:
     for users in (2, 8, 32):
         run_at(tmp_path / "runs" / f"at-{users}", users)
-    assert cli.main(["report", str(tmp_path / "runs")]) == 0
-    printed = capsys.readouterr().out
-    assert printed.startswith("3 runs of chat\n")
-    page = (tmp_path / "runs" / "index.html").read_text()
-    (figure,) = figures(page).values()
+    assert command("report", tmp_path / "runs").startswith("3 runs of chat\n")
+    (figure,) = figures((tmp_path / "runs" / "index.html").read_text()).values()
     assert figure["data"][0]["text"] == ["2 users", "8 users", "32 users"]
     assert [annotation["text"] for annotation in figure["layout"]["annotations"]] == ["SLO ttft_ms 300"]
 
 
-def test_named_runs_have_a_page_each_and_a_common_one(tmp_path: Path) -> None:
+def test_named_runs_have_a_page_each_and_a_common_one(tmp_path: Path, command: Callable[..., str]) -> None:
     runs = [
-        str(run_at(tmp_path / f"{variant}-{users}", users, faster, variant=variant))
+        run_at(tmp_path / f"{variant}-{users}", users, faster, variant=variant)
         for variant, faster in (("plain", 1.0), ("tuned", 1.5))
         for users in (2, 8)
     ]
-    assert cli.main(["report", *runs, "--together", str(tmp_path / "all")]) == 0
+    command("report", *runs, "--together", tmp_path / "all")
     page = (tmp_path / "all" / "index.html").read_text()
     (figure,) = figures(page).values()
     assert {trace["name"] for trace in figure["data"]} == {"plain", "tuned"}
     assert 'href="../plain-2/report.html"' in page
-    assert cli.main(["report", runs[0], "--together", str(tmp_path / "one")]) == 2
+    command("report", runs[0], "--together", tmp_path / "one", code=2)
 
 
-def test_links_to_runs_are_percent_encoded(tmp_path: Path) -> None:
-    runs = [str(run_at(tmp_path / name, 2)) for name in ("run #1", "run%20?")]
-    assert cli.main(["report", *runs, "--together", str(tmp_path / "all")]) == 0
+def test_links_to_runs_are_percent_encoded(tmp_path: Path, command: Callable[..., str]) -> None:
+    runs = [run_at(tmp_path / name, 2) for name in ("run #1", "run%20?")]
+    command("report", *runs, "--together", tmp_path / "all")
     page = (tmp_path / "all" / "index.html").read_text()
     assert 'href="../run%20%231/report.html"' in page
     assert 'href="../run%2520%3F/report.html"' in page
-
-
-def test_a_common_page_that_cannot_be_written_is_a_usage_error(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    runs = [str(run_at(tmp_path / name, 2)) for name in ("a", "b")]
     (tmp_path / "file").write_text("")
-    assert cli.main(["report", *runs, "--together", str(tmp_path / "file" / "x")]) == 2
-    assert "x: Not a directory; name a directory that can be written" in capsys.readouterr().err
+    problem = "x: Not a directory; name a directory that can be written"
+    assert problem in command("report", *runs, "--together", tmp_path / "file" / "x", code=2)
 
 
-def test_options_of_run_directories_are_refused_for_other_folders(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_options_of_run_directories_are_refused_for_other_folders(tmp_path: Path, command: Callable[..., str]) -> None:
     run_at(tmp_path / "runs" / "a", 2)
-    (tmp_path / "found").mkdir()
-    (tmp_path / "found" / "search.json").write_text("{}")
-    (tmp_path / "sw").mkdir()
-    (tmp_path / "sw" / "sweep.yaml").write_text("baseline: a\n")
+    for name, text in (("found/search.json", "{}"), ("sw/sweep.yaml", "baseline: a\n")):
+        (tmp_path / name).parent.mkdir()
+        (tmp_path / name).write_text(text)
     output = tmp_path / "output"
     for folder, options, kind in (
         ("runs", ["--junit", output], "a folder of runs"),
@@ -96,8 +83,8 @@ def test_options_of_run_directories_are_refused_for_other_folders(
         ("found", ["--vllm-bench", output], "the folder of a search"),
         ("sw", [tmp_path / "found", "--together", output], "the folder of a sweep"),
     ):
-        assert cli.main(["report", str(tmp_path / folder), *map(str, options)]) == 2
-        assert f"{folder} is {kind}; name run directories" in capsys.readouterr().err
+        problem = f"{folder} is {kind}; name run directories"
+        assert problem in command("report", tmp_path / folder, *options, code=2)
     assert not output.exists()
 
 
@@ -111,35 +98,28 @@ def table(page: str, key: str) -> list[list[str]]:
     return [[re.sub(r"<[^>]+>", "", cell).strip() for cell in row] for row in rows]
 
 
-def test_runs_at_different_loads_have_no_common_mean_and_no_change(tmp_path: Path) -> None:
+def test_runs_at_different_loads_have_no_common_mean_and_no_change(tmp_path: Path, command: Callable[..., str]) -> None:
     loads = (("a", 2), ("a", 4), ("a", 16), ("b", 2), ("b", 4))
-    runs = [str(run_at(tmp_path / "all" / f"{name}-{users}", users, variant=name)) for name, users in loads]
+    runs = [run_at(tmp_path / "all" / f"{name}-{users}", users, variant=name) for name, users in loads]
     again = run_at(tmp_path / "all" / "a-2-again", 2, seed=1, variant="a")
-    assert cli.main(["report", str(tmp_path / "all")]) == 0
-    assert cli.main(["report", *runs, str(again), "--together", str(tmp_path / "page")]) == 0
+    command("report", tmp_path / "all")
+    command("report", *runs, again, "--together", tmp_path / "page")
     for folder in ("all", "page"):
         page = (tmp_path / folder / "index.html").read_text()
         rows = table(page, "Configurations")[1:]
-        assert [row[:2] for row in rows] == [
-            ["a, 2 users", "2"],
-            ["a, 4 users", "1"],
-            ["a, 16 users", "1"],
-            ["b, 2 users", "1"],
-            ["b, 4 users", "1"],
-        ]
+        counts = [[f"{name}, {users} users", "2" if (name, users) == ("a", 2) else "1"] for name, users in loads]
+        assert [row[:2] for row in rows] == counts
         assert rows[0][2:] == rows[3][2:]
         assert "With the change" not in page
         (figure,) = figures(page).values()
         assert {trace["name"] for trace in figure["data"]} == {"a", "b"}
 
 
-def test_other_settings_have_their_own_rows_and_curves(tmp_path: Path) -> None:
-    for seed, argv in enumerate((["vllm", "--max-num-seqs", "8"], ["vllm", "--max-num-seqs", "256"])):
-        folder = run_at(tmp_path / "all" / str(seed), 2, seed=seed, variant="a")
-        manifest = json.loads((folder / "run.json").read_text())
-        manifest["variant"]["argv"] = argv
-        (folder / "run.json").write_text(json.dumps(manifest))
-    assert cli.main(["report", str(tmp_path / "all")]) == 0
+def test_other_settings_have_their_own_rows_and_curves(tmp_path: Path, command: Callable[..., str]) -> None:
+    for seed, number in enumerate((8, 256)):
+        with edited(run_at(tmp_path / "all" / str(seed), 2, seed=seed, variant="a") / "run.json") as manifest:
+            manifest["variant"]["argv"] = ["vllm", "--max-num-seqs", str(number)]
+    command("report", tmp_path / "all")
     page = (tmp_path / "all" / "index.html").read_text()
     labels = [f"a, server arguments --max-num-seqs {number}" for number in (8, 256)]
     assert [row[0] for row in table(page, "Configurations")[1:]] == labels
@@ -148,35 +128,34 @@ def test_other_settings_have_their_own_rows_and_curves(tmp_path: Path) -> None:
     assert {trace["name"] for trace in figure["data"]} == set(labels)
 
 
-def test_the_change_is_over_pairs_of_runs_with_equal_settings(tmp_path: Path) -> None:
+def test_the_change_is_over_pairs_of_runs_with_equal_settings(tmp_path: Path, command: Callable[..., str]) -> None:
+    def reported() -> str:
+        command("report", tmp_path)
+        return (tmp_path / "index.html").read_text()
+
     for name, seed, faster in (("a", 0, 1.0), ("a", 1, 9.0), ("b", 0, 1.5)):
-        run_at(tmp_path / "all" / f"{name}-{seed}", 8, faster, seed, name)
-    assert cli.main(["report", str(tmp_path / "all")]) == 0
-    page = (tmp_path / "all" / "index.html").read_text()
+        run_at(tmp_path / f"{name}-{seed}", 8, faster, seed, name)
+    page = reported()
     assert [row[:3] for row in table(page, "Configurations")[1:]] == [["a", "1", "4"], ["b", "1", "6 +50.00%"]]
     assert "With the change against a" in page
-    other = run_at(tmp_path / "all" / "c-5", 8, 1.0, 5, "c")
-    assert cli.main(["report", str(tmp_path / "all")]) == 0
-    assert "With the change" not in (tmp_path / "all" / "index.html").read_text()
-    text = (other / "run.json").read_text()
-    (other / "run.json").write_text(
-        text.replace('"seed": 5', '"seed": 0').replace("closed, users: 8", "closed, users: 9")
-    )
-    assert cli.main(["report", str(tmp_path / "all")]) == 0
-    assert "With the change against a" in (tmp_path / "all" / "index.html").read_text()
+    other = run_at(tmp_path / "c-5", 8, 1.0, 5, "c")
+    assert "With the change" not in reported()
+    with edited(other / "run.json") as manifest:
+        text = manifest["scenario"]["text"].replace("closed, users: 8", "closed, users: 9")
+        manifest |= {"seed": 0, "scenario": manifest["scenario"] | {"text": text}}
+    assert "With the change against a" in reported()
 
 
-def test_the_page_of_a_sweep_has_its_comparisons(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_page_of_a_sweep_has_its_comparisons(tmp_path: Path, command: Callable[..., str]) -> None:
     for seed in range(3):
         for variant, faster in (("base", 1.0), ("new", 1.3)):
             run_at(tmp_path / "sw" / "chat" / variant / f"{seed:03}", 8, faster, seed, variant)
     (tmp_path / "sw" / "sweep.yaml").write_text("baseline: file.yaml:base\nprimary: turns_per_s\n")
-    assert cli.main(["report", str(tmp_path / "sw")]) == 0
     # A gate of the runs does not hold on either side.
-    assert "chat: NO SIDE IS LEFT: base is ruled out by p99(itl_ms) < 50 (76," in capsys.readouterr().out
+    left = "chat: NO SIDE IS LEFT: base is ruled out by p99(itl_ms) < 50 (76,"
+    assert left in command("report", tmp_path / "sw")
     (tmp_path / "sw" / "sweep.yaml").write_text("baseline: file.yaml:base\nrequire: [turns_per_s > 1]\n")
-    assert cli.main(["report", str(tmp_path / "sw")]) == 0
-    assert "chat: new against base: BETTER, Turns is 30.0% higher" in capsys.readouterr().out
+    assert "chat: new against base: BETTER, Turns is 30.0% higher" in command("report", tmp_path / "sw")
     page = (tmp_path / "sw" / "index.html").read_text()
     assert "Turns, turns/s (primary)" in page
     assert "<h3>Best by goal</h3>" in page

@@ -1,6 +1,5 @@
 """Sweeps: plan, journal, and sweeps on the simulator that are killed and resumed."""
 
-import argparse
 import json
 import os
 import re
@@ -27,7 +26,6 @@ from simulator_process import Simulator
 from inferload.base import clock
 from inferload.base.errors import UsageError
 from inferload.campaign import process
-from inferload.campaign.commands import sweep as sweep_command
 from inferload.campaign.commands.sweep import _open_journal
 from inferload.campaign.journal import Journal, PortChosen, RunEnded, RunRetried, ServerReady, ServerStarting, alone
 from inferload.campaign.sweep import definition, grid
@@ -611,20 +609,18 @@ def test_a_running_server_that_refuses_its_first_run_ends_the_sweep(tmp_path: Pa
     assert len(journal.runs) == len(journal.failures) == 1
 
 
-def test_another_engine_does_not_use_the_running_servers_of_the_file(tmp_path: Path) -> None:
+def test_another_engine_does_not_use_the_running_servers_of_the_file(
+    tmp_path: Path, command: Callable[..., str]
+) -> None:
     names = ("tiny-baseline", "tiny-prefix-caching", "tiny-all")
     hosts = f"hosts: {json.dumps(dict.fromkeys(names, 'http://127.0.0.1:9'))}"
     file = write_sweep(tmp_path / "own.yaml", *RUNNING, hosts)
-    plain = argparse.Namespace(
-        resume=None, no_retry=False, file=file, pairs=None, engine=None, clock=None, set=[], into=tmp_path / "out"
-    )
-    assert sweep_command._sweep_and_folder(plain)[0].hosts
-    plain.engine = "simulator"
-    assert sweep_command._sweep_and_folder(plain)[0].hosts == {}
-    write_sweep(file, "restart: once")
-    plain.engine = "running"
-    with pytest.raises(UsageError, match="engine running: hosts has no URL of"):
-        sweep_command._sweep_and_folder(plain)
+    assert "on 3 running servers" in command("sweep", file, "--dry-run")
+    shown = command("sweep", file, "--dry-run", "--engine", "simulator")
+    assert "of simulator" in shown
+    assert "are equal servers" not in shown, "as those of one URL are"
+    write_sweep(file, *RUNNING)
+    assert "engine running: hosts has no URL of" in command("sweep", file, "--dry-run", code=2)
 
 
 def servers_of(out: Path) -> list[server_state.LocalServer]:
