@@ -13,7 +13,7 @@ from inferload.campaign import decision
 from inferload.campaign.decision import EXIT_REGRESSED
 from inferload.figures.limits.gate import GateError
 from inferload.results import ci, ci_texts, prices
-from inferload.results.prices import UNPRICED, Prices
+from inferload.results.prices import UNPRICED
 from inferload.scenario import language
 
 if TYPE_CHECKING:
@@ -155,7 +155,10 @@ def _compared(arguments: argparse.Namespace) -> "list[Comparison]":
     sides += [named_side(path, names) for path in paths[1:]]
     sides = [with_concurrency(priced(side, overrides), arguments.concurrency) for side in distinct(sides)]
     if arguments.class_name is not None:
-        _check_class(has_occasions, overrides)
+        if has_occasions:
+            raise UsageError("--class: a baseline file has no figures by class; name run directories")
+        if overrides != UNPRICED:
+            raise UsageError("--class: cost is known for all classes together only; omit --class or the prices")
         sides = [of_class(side, arguments.class_name, names) for side in sides]
     comparisons: list[Comparison] = []
     for baseline, *candidates in by_arm(sides):
@@ -197,10 +200,3 @@ def _output(arguments: argparse.Namespace, comparisons: "list[Comparison]") -> N
         ci.write_file("--markdown", arguments.markdown, text.markdown(comparisons))
     if arguments.github or os.environ.get("GITHUB_ACTIONS") == "true":
         ci_texts.annotate(text.annotations(comparisons), text.markdown(comparisons), "inferload compare")
-
-
-def _check_class(has_occasions: bool, overrides: Prices) -> None:
-    if has_occasions:
-        raise UsageError("--class: a baseline file has no figures by class; name run directories")
-    if overrides != UNPRICED:
-        raise UsageError("--class: cost is known for all classes together only; omit --class or the prices")

@@ -67,7 +67,11 @@ def run(arguments: argparse.Namespace, search: Callable[[argparse.Namespace, str
     if arguments.dry_run:
         return max(search(_with(arguments, plan, name), "") for name in plan.variants)
     if not arguments.resume:
-        folder = _begun(arguments, plan, folder)
+        folder = made_folder(folder, new=arguments.into is None)
+        for name in plan.variants:  # so that --resume needs no other argument
+            part = made_folder(folder / check_name(label(name)), new=False)
+            from_arguments(_with(arguments, plan, name))[0].write(part)
+        rundir.write_json(folder / PLAN, msgspec.to_builtins(plan))
     first, scenario = resumed(_changed(arguments, resume=folder / label(plan.variants[0]), into=None))
     confirmed = named_code.needed_again(scenario, first.scenario, (), first.extra)
     again = own_command("search", "--resume", folder, *confirmed)
@@ -119,15 +123,6 @@ def _with(arguments: argparse.Namespace, plan: VariantsPlan, name: str) -> argpa
         return _changed(arguments, resume=arguments.resume / label(name))
     server = {"host": f"http://127.0.0.1:{plan.port}"} if plan.engine else {"variant": name}
     return _changed(arguments, **server)
-
-
-def _begun(arguments: argparse.Namespace, plan: VariantsPlan, folder: Path) -> Path:
-    """Write the plans of all searches, so that --resume needs no other argument; return the folder."""
-    folder = made_folder(folder, new=arguments.into is None)
-    for name in plan.variants:
-        from_arguments(_with(arguments, plan, name))[0].write(made_folder(folder / check_name(label(name)), new=False))
-    rundir.write_json(folder / PLAN, msgspec.to_builtins(plan))
-    return folder
 
 
 def _resumed(arguments: argparse.Namespace) -> tuple[Path, VariantsPlan]:

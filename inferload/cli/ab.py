@@ -13,7 +13,7 @@ from inferload.base.numbers import plural
 from inferload.base.run_options import RUN_OPTIONS
 from inferload.base.virtual_orders import options_of, server_of
 from inferload.campaign import ab, decision, equal_sides, named_code, runner
-from inferload.campaign.ab import DEFAULT_PAIRS, AbPlan, AbRun
+from inferload.campaign.ab import DEFAULT_PAIRS, AbPlan
 from inferload.campaign.journal import Journal, alone, made_folder, unused_folder
 from inferload.campaign.pairs import MAX_PAIRS
 from inferload.campaign.runner import Runner
@@ -175,16 +175,12 @@ def _make(plan: AbPlan, folder: Path, headers: list[str], retry: bool) -> int:
         if journal.outcome(each.folder) is not None:
             continue
         print(f"{number}/{len(runs)}: {each.side} ({each.url})", file=sys.stderr, flush=True)
-        entry = maker.run(each.folder, _argv(plan, each, folder, headers))
+        options = {**plan.options, "seed": str(each.seed), "header": headers}
+        entry = maker.run(each.folder, runner.command(plan.scenario, each.url, folder / each.folder, options))
         runner.stop_if_refused(entry, each.side, journal.beside(each.folder))
         if found := runner.problem(folder, entry):
             print(f"  {each.folder}: {found}", file=sys.stderr, flush=True)
     return len(journal.failures)
-
-
-def _argv(plan: AbPlan, each: AbRun, folder: Path, headers: list[str]) -> list[str]:
-    options = {**plan.options, "seed": str(each.seed), "header": headers}
-    return runner.command(plan.scenario, each.url, folder / each.folder, options)
 
 
 def _compare(plan: AbPlan, folder: Path, arguments: argparse.Namespace) -> int:

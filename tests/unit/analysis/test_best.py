@@ -28,7 +28,6 @@ from msgspec import structs
 from run_folders import write_run, write_runs
 from searches import search_document
 
-from inferload.figures.table import markdown, text
 from inferload.results.documents.typed_documents import document_of
 from inferload.results.prices import Prices
 from inferload.scenario import language
@@ -408,20 +407,6 @@ def test_keys_that_may_differ_may_differ_between_candidates() -> None:
     )
     (decision,) = best_by_goal([compared(base, candidate, "arrivals.users") for candidate in others])
     assert answer(decision.results[0]) == ("c", "best")
-
-
-def test_each_form_of_a_comparison_has_the_table() -> None:
-    comparisons = with_first(three())
-    decisions = best_by_goal(comparisons)
-    whole, narrow = tables.best(decisions), tables.best(decisions, whole=False)
-    assert whole is not None
-    assert narrow is not None
-    assert text(narrow) in output.text(comparisons)
-    assert markdown(whole, level=3) in output.markdown(comparisons)
-    assert of_comparisons(comparisons).count("<h3>Best by goal</h3>") == 1
-    best, *_ = json.loads(documents.json_text(comparisons))["best"]
-    assert (best["figure"], best["best"], best["closest"]) == (TTFT.name, "awq", "tp2")
-    assert best["low"] < best["change"] < best["high"] < 0
 
 
 def test_the_ab_table(golden: Callable[[str, str], None]) -> None:

@@ -89,11 +89,8 @@ def test_a_figure_without_a_test_is_named_with_its_reason() -> None:
 
 
 def test_the_best_side_is_tested_against_the_closest_one() -> None:
-    base, one, two, slow = (
-        side(label, {PRIMARY.name: factor})
-        for label, factor in (("base", 2.0), ("one", 1.0), ("two", 1.001), ("slow", 1.2))
-    )
-    comparisons = with_first([base, one, two])
+    factors = {"base": 2.0, "one": 1.0, "two": 1.001}
+    comparisons = with_first([side(label, {PRIMARY.name: factor}) for label, factor in factors.items()])
     result = best_by_goal(comparisons)[0].results[0]
     (tied,) = result.tied
     assert (result.certainty, {result.label, tied.label}) == ("tie", {"one", "two"})
@@ -102,8 +99,6 @@ def test_the_best_side_is_tested_against_the_closest_one() -> None:
     (row,) = [row for row in documents.document(comparisons)["best"] if row["figure"] == PRIMARY.name]
     assert (row["best"], row["answer"]) == (None, "tie")
     assert {row["best_value_of"], *row["tied"]} == {"one", "two"}
-    result = best_by_goal(with_first([base, one, slow]))[0].results[0]
-    assert (result.label, result.certainty, result.rivals[0].label) == ("one", "best", "slow")
 
 
 # --- one change

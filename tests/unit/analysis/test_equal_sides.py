@@ -7,15 +7,14 @@ pair have one schedule and differ in the noise of the server's steps.
 import os
 from collections import Counter
 from functools import cache
-from pathlib import Path
 from random import Random
 
 import numpy as np
 import pytest
-from inferload.analysis.comparison.compare import Comparison, compare
+from inferload.analysis.comparison.compare import Comparison
 from inferload.analysis.comparison.sides import Run, Side
-from inferload.analysis.data.figures import ALL, DEFAULT_PRIMARY, figure
 from inferload.deploy.simulator.core.offline import Offline, OfflineRequest, Results, simulate
+from made_sides import compared, made_run
 from scipy import stats
 
 from inferload.results.statistics.paired_runs import ALPHA, OTHERS_ALONE
@@ -50,13 +49,7 @@ def recorded(schedule: int, repeat: int, slower: float = 0.0) -> Run:
         "p99(itl_ms)": np.quantile(tpot, 0.99),  # in place of gaps, which the simulation does not return
         "goodput_turns_per_s": (ttft < np.median(ttft) + 5).sum() / window_s,
     }
-    return Run(
-        path=Path(),
-        label=f"{schedule}",
-        figures={name: float(value) for name, value in figures.items()},
-        seed=schedule,
-        level="valid",
-    )
+    return made_run(schedule, {name: float(value) for name, value in figures.items()}, start=None)
 
 
 def comparison(number: int, pairs: int, slower: float = 0.0) -> Comparison:
@@ -67,7 +60,7 @@ def comparison(number: int, pairs: int, slower: float = 0.0) -> Comparison:
         first, second = rng.sample(range(REPEATS), 2)
         before.append(recorded(schedule, first))
         after.append(recorded(schedule, second, slower))
-    return compare(Side("A", tuple(before)), Side("B", tuple(after)), figure(DEFAULT_PRIMARY), ALL)
+    return compared(Side("A", tuple(before)), Side("B", tuple(after)))
 
 
 @pytest.mark.parametrize(

@@ -4,13 +4,13 @@ import json
 import math
 import sys
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 import pytest
 from inferload.analysis.comparison.compare import Comparison, compare, compare_with_occasions
-from inferload.analysis.comparison.sides import NAMES, Run, Side
-from inferload.analysis.data.figures import ALL, figure
+from inferload.analysis.comparison.sides import Run, Side
+from inferload.analysis.data.figures import ALL
+from made_sides import PRIMARY, made_run
 from paths import DATA, ROOT
 from scipy import signal
 from simulated_power import power_of_both
@@ -21,7 +21,6 @@ sys.path.insert(0, str(ROOT))
 
 from benchmarks.false_alarms import FAILED_SHARES, LEAST_FOUND, MOST_FALSE_ALARMS, MOST_REGRESSIONS, measured
 
-PRIMARY = figure("mean(ttft_ms)")
 OTHERS = tuple(entry for entry in ALL if entry.name in ("p50(ttft_ms)", "p95(ttft_ms)", "turns_per_s", "mean(ttft_ms)"))
 TURNS = 300
 
@@ -43,11 +42,9 @@ class World:
         noise[0] /= math.sqrt(1 - self.memory**2)
         logs = signal.lfilter([math.sqrt(1 - self.memory**2)], [1, -self.memory], noise)
         values = 100 * np.exp(shift + self.start * self.dice.standard_normal() + self.turns * logs)
-        figures: dict[str, float | None] = dict.fromkeys(NAMES)
-        figures |= {"mean(ttft_ms)": float(values.mean()), "turns_per_s": float(1000 / values.mean())}
+        figures = {"mean(ttft_ms)": float(values.mean()), "turns_per_s": float(1000 / values.mean())}
         figures |= {f"p{q}(ttft_ms)": float(np.percentile(values, q)) for q in (50, 95)}
-        name = str(self.dice.integers(1 << 62))
-        return Run(Path(name), name, figures, seed, name, "valid", output_tokens=50.0, input_tokens=50.0)
+        return made_run(seed, figures, start=str(self.dice.integers(1 << 62)))
 
     def pairs(self, count: int, change: float) -> Comparison:
         """Compare pairs of runs whose candidate takes `change` longer."""
@@ -123,13 +120,7 @@ def test_coverage_false_alarms_and_power_of_the_gate(kind: str, count: int, turn
 def recorded(file: str) -> dict[str, list[Run]]:
     """Figures of recorded runs by kind: two of each seed on one configuration, and one on slower servers."""
     document = json.loads((DATA / "recorded" / file).read_text())
-    return {
-        kind: [
-            Run(Path(kind), f"{run['seed']:03}", run["figures"], run["seed"], f"{kind} {run['seed']}", "valid")
-            for run in runs
-        ]
-        for kind, runs in document.items()
-    }
+    return {kind: [made_run(run["seed"], run["figures"], kind) for run in runs] for kind, runs in document.items()}
 
 
 @pytest.mark.parametrize("failed", FAILED_SHARES)
