@@ -60,19 +60,11 @@ def with_first(sides: Sequence[Side]) -> list[Comparison]:
     return [compared(sides[0], candidate) for candidate in sides[1:]]
 
 
-def timed(seed: int, ttft_ms: float, start: str | None = None, level: str = "valid", **settings: Any) -> Run:
+def timed(seed: int, ttft_ms: float, start: str) -> Run:
     """Return a run of a chat with figures that follow from its TTFT; its turns not served are unknown."""
     figures = {PRIMARY.name: ttft_ms, "turns_per_s": 1000 / ttft_ms, "mean(e2e_ms)": ttft_ms + 500}
-    return made_run(
-        seed,
-        figures,
-        label=f"run-{seed}",
-        start=start or f"start-{seed}-{ttft_ms}",
-        level=level,
-        reasons=() if level == "valid" else ("the client was late",),
-        settings={"workload.kind": "chat", **settings},
-        ok_and_sent=None,
-    )
+    chat = {"workload.kind": "chat"}
+    return made_run(seed, figures, label=f"run-{seed}", start=start, settings=chat, ok_and_sent=None)
 
 
 def measured(label: str, *ttft_ms: float) -> Side:
@@ -81,7 +73,7 @@ def measured(label: str, *ttft_ms: float) -> Side:
 
 
 def of_seeds(label: str, *seeds: int) -> Side:
-    return Side(label, tuple(timed(seed, 110.0 + seed) for seed in seeds))
+    return Side(label, tuple(timed(seed, 110.0 + seed, f"{label}{seed}") for seed in seeds))
 
 
 def sides(change: float, pairs: int, jitter: float = 0.02, seed: int = 1) -> tuple[Side, Side]:
@@ -90,6 +82,6 @@ def sides(change: float, pairs: int, jitter: float = 0.02, seed: int = 1) -> tup
     before, after = [], []
     for pair in range(pairs):
         common = dice.gauss(0, 0.3)
-        for runs, factor in ((before, 1.0), (after, 1.0 + change)):
-            runs.append(timed(pair, 100 * factor * 2.718 ** (common + dice.gauss(0, jitter))))
+        for of, runs, factor in (("base", before, 1.0), ("new", after, 1.0 + change)):
+            runs.append(timed(pair, 100 * factor * 2.718 ** (common + dice.gauss(0, jitter)), f"{of}{pair}"))
     return Side("base", tuple(before)), Side("new", tuple(reversed(after)))

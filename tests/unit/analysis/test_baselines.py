@@ -247,10 +247,6 @@ def test_show_lists_occasions_and_figures(tmp_path: Path, command: Callable[...,
     assert any(line.startswith("  mean(ttft_ms): ") for line in shown)
 
 
-def test_compare_requires_a_candidate(command: Callable[..., str]) -> None:
-    assert "compare: x: no candidate" in command("compare", "x", code=2)
-
-
 @given(st.lists(st.floats(1, 1000), min_size=2, max_size=12), st.floats(1, 1000), st.floats(0.5, 20))
 def test_the_effect_is_scale_invariant_and_inside_its_interval(
     earlier: list[float], candidate: float, factor: float

@@ -12,7 +12,6 @@ from xml.etree import ElementTree
 
 import pytest
 import summaries
-import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 from inferload.analysis.comparison import baselines, costs, max_change
@@ -23,7 +22,7 @@ from inferload.analysis.comparison.plausible import faults
 from inferload.analysis.comparison.read_sides import expanded, read_run, read_side, settings_of_load
 from inferload.analysis.comparison.sides import Run, Side, priced
 from inferload.analysis.data.figures import ALL, figure
-from made_sides import PRIMARY, compared, first, having, measured, of_seeds, sides, timed
+from made_sides import PRIMARY, compared, first, having, measured, of_seeds, sides
 from paths import DATA
 from run_folders import edited, write_run, write_runs
 
@@ -78,11 +77,9 @@ def test_a_comparison_with_the_simulator_is_marked() -> None:
     ],
 )
 def test_a_verdict_on_shared_server_starts_names_them(starts: tuple[str | None, str | None], holds_for: str) -> None:
-    base, new = (
-        Side(label, tuple(timed(seed, ms + seed, start) for seed in range(6)))
-        for label, ms, start in zip(("base", "new"), (100, 200), starts, strict=True)
-    )
-    comparison = compared(base if starts[0] else having(base, start=None), new)
+    base, new = measured("base", *range(100, 106)), measured("new", *range(200, 206))
+    base = having(base, start=starts[0] or None)
+    comparison = compared(base, new if starts[1] is None else having(new, start=starts[1]))
     assert comparison.primary.answer == "worse"
     assert output.headline(comparison).endswith(f"; holds for {holds_for}")
     assert f"\nholds for {holds_for}: base has 6 runs on " in output.text([comparison])
@@ -180,18 +177,17 @@ def test_keys_that_change_no_load_are_no_setting(one: str, other: str, tmp_path:
 
 def test_keys_without_a_part_in_the_digest_are_no_setting() -> None:
     """A scenario recorded before such a key has the same digest, and the same settings."""
-    document = yaml.safe_load("{schema: 1, name: s, workload: {kind: chat, prompt_tokens: 5, output_tokens: 5}}")
-    document |= {"arrivals": {"kind": "closed", "users": 1, "spawn_per_s": 1}, "phases": {"measure_s": 1}}
-    scenario = from_text(yaml.safe_dump(document), "s.yaml")
+    parts = "arrivals: {kind: closed, users: 1, spawn_per_s: 1}\nphases: {measure_s: 1}\n"
+    data = from_text(f"schema: 1\nname: s\nworkload: {WORKLOADS['chat']}\n{parts}", "s.yaml").as_data()
     for path, default in ADDED_LATER.items():
         folder, _, key = path.rpartition(".")
-        data = scenario.as_data()
         assert (data[folder] if folder else data)[key] == default
         assert settings_of_load({path: default, "workload.kind": "chat"}) == {"workload.kind": "chat"}
 
 
 def test_different_workloads_are_compared_only_if_allowed() -> None:
-    before, after = measured("base", 100), Side("new", (timed(0, 100, **{"workload.turns": 3}),))
+    settings = {"workload.kind": "chat", "workload.turns": 3}
+    before, after = measured("base", 100), having(measured("new", 100), settings=settings)
     comparison = compared(before, after)
     line = "workload.turns: not set against 3"
     assert output.headline(comparison) == f"new against base: not comparable because of {line}"
@@ -456,6 +452,7 @@ def test_a_class_of_a_mix_is_compared_with_a_run_of_that_class(tmp_path: Path, c
     assert candidate["compared"] == ["only class: a against not set"]
     assert "workload.only: a against not set" in command("compare", alone, mix)
     for options, message in (
+        ([], f"compare: {alone}: no candidate"),
         ([mix, "--class", "b"], f"--class b: no such class in {alone}; it has a"),
         ([RESULTS / "guidellm.json", "--class", "a"], "has no classes; name run directories"),
         ([mix, "--class", "a", "--gpu-hour-price", "2"], "omit --class or the prices"),

@@ -387,11 +387,8 @@ def test_the_pages_of_a_search(golden: Callable[..., Any]) -> None:
     page = search_page.html(document, plotly="")
     assert "a worker used 99 % of a core" in page
     assert "no steady value" in page
-
-
-def test_a_rate_sweep_has_a_page_without_answer() -> None:
-    plain = structs.replace(search_document({4.0: 0.99, 8.0: 0.9}), answer=None)
-    assert search_page.headline(plain).startswith("Sweep of chat-open at 4 loads")
+    plain = structs.replace(document, answer=None)  # as of a sweep of rates
+    assert search_page.headline(plain).startswith("Sweep of chat-open at 6 loads")
     assert "Sweep: chat-open" in search_page.markdown(plain)
 
 
