@@ -27,12 +27,6 @@ def by_arm(sides: Sequence[Side]) -> list[list[Side]]:
     return [[_of_arm(side, arm, common) for side in sides if arm in _arms(side)] for arm in ARMS if arm in common]
 
 
-def named_by_arm(scenario: str, sides: Sequence[Side]) -> dict[str, list[Side]]:
-    """Return the sides of `by_arm` by the name of their scenario, with the arm if there are several."""
-    parts = by_arm(sides)
-    return {scenario if len(parts) == 1 else f"{scenario}, {part[0].runs[0].arm}": part for part in parts}
-
-
 def between_arms(comparisons: Sequence[Comparison]) -> list[Comparison]:
     """Compare the warm runs of each side with its cold ones, if it has both (`compare_arms`)."""
     return compare_arms([[comparison.baseline, comparison.candidate] for comparison in comparisons])

@@ -235,9 +235,8 @@ class _Contest:
             shown = [term for term in terms if term.name not in SLO_FIGURES or term in self._figures]
             means = {term: {side.label: side.mean(term.name) for side in self._sides} for term in shown}
             known = [term for term in shown if any(means[term].values())]
-            figure = min(
-                known, key=lambda term: None in means[term].values(), default=None
-            )  # that all have, else the first
+            # The first that all have, else the first.
+            figure = min(known, key=lambda term: None in means[term].values(), default=None)
             if figure is None or figure in seen:
                 continue
             seen.add(figure)
@@ -299,14 +298,12 @@ def _limited(limits: Sequence[Gate], sides: Sequence[Side]) -> dict[str, Gate]:
 
 def _goals(primary: Term, limited: Mapping[str, Gate]) -> list[tuple[Term, ...]]:
     """Return the figures of each goal, in the order of preference: of a latency with a limit the statistic of the limit."""
-    latencies = [
-        tuple(Term(figure, each) for each in dict.fromkeys((limited[figure.key].statistic, *_STATISTICS)))
-        if figure.key in limited
-        else tuple(Term(figure, each) for each in _STATISTICS)
-        for figure in _LATENCIES
-        if figure in _ALWAYS or figure.key in limited
-    ]
-    return [(primary,), *latencies, *_GOALS]
+    goals: list[tuple[Term, ...]] = [(primary,)]
+    for figure in _LATENCIES:
+        if figure in _ALWAYS or figure.key in limited:
+            of_limit = [limited[figure.key].statistic] if figure.key in limited else []
+            goals.append(tuple(Term(figure, each) for each in dict.fromkeys((*of_limit, *_STATISTICS))))
+    return [*goals, *_GOALS]
 
 
 def _of_run(limits: Sequence[Gate], limited: Mapping[str, Gate]) -> Mapping[str, Callable[[Run], float | None]]:

@@ -13,7 +13,7 @@ from inferload.scenario.files import catalog
 
 from ..data.figures import Term, figure, primary_of
 from . import requirements
-from .arms import named_by_arm
+from .arms import by_arm
 from .read_sides import read_side
 from .sides import NAMES, Side
 
@@ -42,7 +42,10 @@ def read(folder: Path, names: tuple[str, ...] = NAMES) -> dict[str, list[Side]]:
     by_scenario: dict[str, list[Side]] = {}
     for scenario, paths in variants.items():
         if paths[0].name == baseline:
-            by_scenario |= named_by_arm(scenario, [read_side(path, None, names) for path in paths])
+            parts = by_arm([read_side(path, None, names) for path in paths])
+            by_scenario |= {
+                scenario if len(parts) == 1 else f"{scenario}, {part[0].runs[0].arm}": part for part in parts
+            }
     if not by_scenario:
         missing = f"finished run of the baseline {baseline}" if variants else "finished runs"
         raise UsageError(f"{folder}: contains no {missing}; continue with: {own_command('sweep', '--resume', folder)}")

@@ -144,17 +144,14 @@ def best(decisions: Sequence[Decision], *, whole: bool = True) -> Table | None:
 def _best_row(best: BestSide, whole: bool) -> Sequence[Cell]:
     term, row = best.figure, best.rivals[0].row if best.rivals else None
     answer = f"tied with {listed([rival.label for rival in best.tied])}" if best.certainty == "tie" else best.certainty
+    tests = "" if row is None else interval(row), "" if row is None or row.p is None else p_text(row.p)
     return (
         Head(term.title, term.figure.key),
         best.label or "",
         "" if best.label is None else f"{number(best.value)} {term.unit}".rstrip(),
         best.rivals[0].label if best.rivals else "",
         _change(row),
-        *(
-            ("" if row is None else interval(row), "" if row is None or row.p is None else p_text(row.p))
-            if whole
-            else ()
-        ),
+        *(tests if whole else ()),
         "; ".join([answer, *more_pairs(best)]),
     )
 

@@ -351,8 +351,13 @@ def test_the_block_of_incomparable_sides_has_no_gains(tmp_path: Path, command: C
 
 
 def test_shorter_outputs_are_noted() -> None:
-    comparison = compared(measured("base", 100), having(measured("new", 100), output_tokens=40.0))
-    assert "the candidate's outputs are 20.0% shorter (40 against 50 tokens)" in output.text([comparison])
+    base, new = measured("base", 100), measured("new", 100)
+    for tokens, line in (
+        (40.0, "the candidate's outputs are 20.0% shorter (40 against 50 tokens)"),
+        (0.0, "the length of outputs is not known on both sides"),
+        (None, "the length of outputs is not known on both sides"),
+    ):
+        assert line in output.text([compared(base, having(new, output_tokens=tokens))])
 
 
 def test_costs_per_million_tokens_and_per_thousand_good_turns() -> None:
@@ -461,29 +466,26 @@ def test_a_class_of_a_mix_is_compared_with_a_run_of_that_class(tmp_path: Path, c
 
 
 @pytest.mark.parametrize(
-    ("content", "message"),
+    ("write", "message"),
     [
-        (None, "no such file or directory"),
-        ("folder", "no run directory, and contains none"),
-        ("run without summary", "the run ended before it was written"),
-        ('{"request_throughput": 1', "cannot be read as JSON"),
-        ('{"aiperf_version": "1", "input_config": 3}', "looks like a result of AIPerf 1, but"),
+        (lambda path: None, "no such file or directory"),
+        (lambda path: path.mkdir(), "no run directory, and contains none"),
         (
-            "{}",
-            "no result of vllm bench serve, SGLang bench_serving, AIPerf, GuideLLM, genai-bench, inference-perf, EvalScope or",
+            lambda path: path.write_text("{}"),
+            "no result of vllm bench serve, SGLang bench_serving, AIPerf, GuideLLM, genai-bench, ",
+        ),
+        (lambda path: (write_run(path, 1, 100) / "summary.json").unlink(), "the run ended before it was written"),
+        (lambda path: path.write_text('{"request_throughput": 1'), "cannot be read as JSON"),
+        (
+            lambda path: path.write_text('{"aiperf_version": "1", "input_config": 3}'),
+            "looks like a result of AIPerf 1, but",
         ),
     ],
 )
-def test_a_path_without_results_is_refused(tmp_path: Path, content: str | None, message: str) -> None:
-    path = tmp_path / "x"
-    if content == "run without summary":
-        (write_run(path, 1, 100) / "summary.json").unlink()
-    elif content == "folder":
-        path.mkdir()
-    elif content is not None:
-        path.write_text(content)
+def test_a_path_without_results_is_refused(tmp_path: Path, write: Callable[[Path], object], message: str) -> None:
+    write(tmp_path / "x")
     with pytest.raises(UsageError, match=message):
-        read_side(path)
+        read_side(tmp_path / "x")
 
 
 def test_without_known_server_starts_the_gate_follows_the_figures(tmp_path: Path, command: Callable[..., str]) -> None:
