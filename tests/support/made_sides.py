@@ -29,12 +29,15 @@ def made_run(seed: int, figures: Mapping[str, float | None], of: str = "", **fie
 
 
 def noisy(label: str, figures: Mapping[str, float], jitter: float = 0.01, pairs: int = 8, **fields: Any) -> Side:
-    """Return runs with a factor of their schedule, and a smaller one of each run; rates fall where times rise."""
+    """Return runs with a factor of their schedule, and a smaller one of each figure; rates fall where times rise."""
     dice = random.Random(label)
     runs = []
     for seed in range(pairs):
-        factor = 2.718 ** (random.Random(seed).gauss(0, 0.1) + dice.gauss(0, jitter))
-        values = {name: value * factor if "_ms" in name else value / factor for name, value in figures.items()}
+        common = random.Random(seed).gauss(0, 0.1)
+        values = {
+            name: value * 2.718 ** ((common if "_ms" in name else -common) + dice.gauss(0, jitter))
+            for name, value in figures.items()
+        }
         runs.append(made_run(seed, values, label, **fields))
     return Side(label, tuple(runs))
 
