@@ -230,7 +230,7 @@ LOCUST = Forge(
     "inferload.workload.sources.synthetic",
     "numpy.ma",
     "pyarrow.compute",
-    "read_variants",
+    "made_once",
     children=COMMANDS,
 )
 SIMULATOR = Forge("inferload.deploy.simulator.command")
