@@ -325,7 +325,6 @@ DAMAGES = (
 )
 
 
-@pytest.mark.usefixtures("forked_commands")
 def test_foreign_manifests_leave_all_other_runs_in_the_list(controller: Controller, client: FlaskClient) -> None:
     write(controller, "good")
     for number, (content, _) in enumerate(DAMAGES):
