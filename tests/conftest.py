@@ -1,5 +1,6 @@
 """Fixtures that more than one test module uses."""
 
+import gc
 import os
 import re
 import signal
@@ -50,6 +51,10 @@ hypothesis.settings.load_profile("inferload")
 
 LONG_FLOAT = re.compile(r"\d+\.\d{12,}(?:e[+-]?\d+)?")
 GOLDEN = Path(__file__).parent / "golden"
+
+
+def pytest_collection_finish() -> None:
+    gc.freeze()  # nearly all objects: collections of the tests and of the tested code need not scan them
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -108,7 +108,6 @@ class SideBySide:
         starting = Queue("starting", [by_file[file] for file in self._groups.starting])
         others = Queue("others", [by_file[file] for file in self._groups.others], low_priority=True)
         session.config._tmp_path_factory.getbasetemp()  # type: ignore[attr-defined] # one folder of all processes
-        gc.freeze()
         gc.enable()
         try:
             self._fork(session, together, starting, others)

@@ -12,6 +12,7 @@ _UP_AND_CLEAR = "\x1b[1A\x1b[2K"
 _FILLER = "\0"  # second cell of a wide character, such as a Chinese one
 _WIDE = r"[\u2e80-\ua4cf\uac00-\ud7a3\uf900-\ufaff\ufe30-\ufe6f\uff01-\uff60\uffe0-\uffe6]"
 _CLOSING = "，。；：、\uff01\uff1f）》】」"  # never at the start of a line
+_WIDE_CHARACTER = re.compile(_WIDE)
 _PIECE = re.compile(rf"((?![{_CLOSING}（《【「]){_WIDE}{_FILLER}(?:[{_CLOSING}”\u2019]{_FILLER}?)*)")
 
 
@@ -91,5 +92,5 @@ def wrapped(text: str, cells: int, first: str = "", rest: str = "") -> list[str]
     wrapper = _Wrapper(
         cells, initial_indent=first, subsequent_indent=rest, break_long_words=False, break_on_hyphens=False
     )
-    filled = re.sub(f"({_WIDE})", rf"\1{_FILLER}", text.replace(_FILLER, ""))
+    filled = _WIDE_CHARACTER.sub(rf"\g<0>{_FILLER}", text.replace(_FILLER, ""))
     return [line.replace(_FILLER, "") for line in wrapper.wrap(filled)]

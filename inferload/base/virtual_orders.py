@@ -2,6 +2,7 @@
 
 import shlex
 from collections.abc import Mapping, Sequence
+from functools import cache
 from importlib.metadata import entry_points
 from typing import Any
 
@@ -43,10 +44,16 @@ def server_of(variant: str, options: Sequence[str], facts: Mapping[str, Any], se
 
     `facts`: as in `Deployment`, of the variant that the options are of.
     """
+    return simulator()(variant, options, facts, seed)
+
+
+@cache
+def simulator() -> Any:
+    """Return the function that starts a simulated server, of another package, after its imports."""
     found = [entry for entry in entry_points(group="inferload.servers") if entry.name == "simulator"]
     if not found:
         raise UsageError("--clock virtual: the simulator is not installed; pip install --force-reinstall inferload")
-    return found[0].load()(variant, options, facts, seed)
+    return found[0].load()
 
 
 def options_of(text: str) -> list[str]:

@@ -27,7 +27,7 @@ from locust.log import setup_logging
 from inferload.base.clock import NS_PER_S, SYSTEM
 from inferload.base.deployments import locustfile
 from inferload.base.errors import UsageError
-from inferload.base.virtual_orders import Made, Order, Ordered, server_of
+from inferload.base.virtual_orders import Made, Order, Ordered, server_of, simulator
 from inferload.client.endpoints.dialect import DIALECTS
 from inferload.locust import plugin
 from inferload.results.verdict.outcome import FAILED, USAGE
@@ -44,6 +44,8 @@ def main() -> int:
     report = _report()  # with its imports
     for table in (DIALECTS, SCRIPTS, OPENERS, READERS):
         tuple(table.values())  # imported once instead of in each fork
+    simulator()
+    start.note_clocks()
     gc.collect()
     gc.freeze()  # collections in the forks need not scan the imported objects
     decoder = msgspec.json.Decoder(Order)

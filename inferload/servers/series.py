@@ -139,11 +139,16 @@ class ServerSeries:
         Counters can pass their old values between two scrapes, so a restart counts for all series of its process: those
         that a changed start time applies to; without a start time, all series of the page of a single engine.
         """
-        starts = self.series(names.PROCESS_START)
+        starts = self._starts
         if starts:
-            gaps = [gap for start in starts if len(starts) == 1 or series.fits(start.labels) for gap in _changes(start)]
+            gaps = [gap for labels, gaps in starts if len(starts) == 1 or series.fits(labels) for gap in gaps]
             return _mask(len(self.wall_ns), gaps)
         return self.restarted if self._of_one_engine else _mask(len(self.wall_ns), ())
+
+    @cached_property
+    def _starts(self) -> Sequence[tuple[Mapping[str, str], Sequence["_Gap"]]]:
+        """Labels of each start time, with the gaps in which it changed."""
+        return [(start.labels, _changes(start)) for start in self.series(names.PROCESS_START)]
 
     @cached_property
     def _of_one_engine(self) -> bool:

@@ -8,6 +8,7 @@ work on the same requests are one value (see `parts`).
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -111,7 +112,7 @@ def together(windows: Iterable["ServerWindow"]) -> dict[str, float | None]:
     return {row.key: row.number(group) for row in SERVER_FIGURES if row.block not in OF_OTHER_PAGES}
 
 
-class ServerWindow(Struct, frozen=True):
+class ServerWindow(Struct, frozen=True, dict=True):
     """One server between two of its scrapes. `first`, `last`: their indices; None if the window does not have two.
 
     `interval_s`: configured interval of the scrapes; None: their median interval. `labels`: only of series with these.
@@ -136,7 +137,7 @@ class ServerWindow(Struct, frozen=True):
         two = first < last
         return cls(server, first if two else None, last if two else None, start_wall_ns, end_wall_ns, interval_s)
 
-    @property
+    @cached_property
     def scraping_interval_s(self) -> float:
         """Configured interval of the scrapes, or their median interval; that of the samples if these are rarer, or older."""
         return max(self.server.interval_s if self.interval_s is None else self.interval_s, self.server.lag_s)
@@ -146,7 +147,7 @@ class ServerWindow(Struct, frozen=True):
         """Longest time without a scrape that leaves the figures complete."""
         return gap_limit_s(self.scraping_interval_s)
 
-    @property
+    @cached_property
     def scrapes(self) -> Instants:
         """Indices of the window's scrapes. The two at its ends may be outside it by at most an interval."""
         if self.first is None or self.last is None:
@@ -154,7 +155,7 @@ class ServerWindow(Struct, frozen=True):
         indices = np.arange(self.first, self.last + 1)
         return indices[self._outside_s(indices) <= self.scraping_interval_s]
 
-    @property
+    @cached_property
     def ends(self) -> tuple[int, int] | None:
         """Indices of the two scrapes; None if one is too far from its end of the window, or no scrape is in the window."""
         if self.first is None or self.last is None or not len(self.scrapes):

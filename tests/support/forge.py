@@ -99,11 +99,13 @@ class Forked:
 class Forge:
     """Fork server that has imported `modules`. It starts with the first program and ends with the tests.
 
-    `children`: fork server of the modules that its programs start by `sys.executable`.
+    `children`: fork server of the modules that its programs start by `sys.executable`. `first`: a folder before all others of
+    the import path.
     """
 
-    def __init__(self, *modules: str, children: "Forge | None" = None) -> None:
+    def __init__(self, *modules: str, children: "Forge | None" = None, first: Path | None = None) -> None:
         self._modules = modules
+        self._first = first
         self._children = children
         self._lock = threading.Lock()
         self._path: str | None = None
@@ -159,6 +161,12 @@ class Forge:
             return _PYTHON
         return str(Path(self._address()).with_name("python"))
 
+    def close(self) -> None:
+        """End the fork server."""
+        if self._process is not None and self._process.stdin is not None:
+            self._process.stdin.close()
+            self._process.wait()
+
     def _address(self) -> str:
         with self._lock:
             if self._path is None:
@@ -178,7 +186,7 @@ class Forge:
                         env={
                             **os.environ,
                             "PYTHONUNBUFFERED": "1",
-                            "PYTHONPATH": str(_HERE.parents[2]),
+                            "PYTHONPATH": os.pathsep.join(map(str, filter(None, [self._first, _HERE.parents[2]]))),
                             "LD_PRELOAD": f"{os.environ.get('LD_PRELOAD', '')} {_slow_disk(folder)}",
                         },
                         stdin=subprocess.PIPE,
@@ -230,7 +238,10 @@ LOCUST = Forge(
     "inferload.workload.sources.synthetic",
     "numpy.ma",
     "pyarrow.compute",
-    "read_variants",
+    "inferload.analysis.commands.report",  # of a fork of the run
+    "inferload.analysis.report.report",
+    "report_constants",
+    "made_once",
     children=COMMANDS,
 )
 SIMULATOR = Forge("inferload.deploy.simulator.command")

@@ -31,9 +31,9 @@ class WordTable:
         self._each = 0 if not costs else 1 if set(costs) == {1} else None  # cost of each word; None: they differ
         self.single_token = self._each == 1
         self._reachable = _sums_of(set(costs), TAIL + MAX_COST)
-        self._by_cost: dict[int, tuple[str, ...]] = {}
+        self._by_cost: dict[int, list[str]] = {}
         for word, cost in zip(words, costs, strict=False):
-            self._by_cost[cost] = (*self._by_cost.get(cost, ()), word)
+            self._by_cost.setdefault(cost, []).append(word)
         self._texts, self._size = tuple(words), len(words)
         self._words = np.array(words, dtype=object)
         self._costs = np.array(costs, dtype=np.int64)

@@ -66,12 +66,13 @@ def steps(output: str) -> list[list[str]]:
 CHAT = """\
 schema: 1
 name: chat
-workload: {kind: chat, prompt_tokens: 40, output_tokens: 4, turns: 1}
+workload: {kind: chat, prompt_tokens: 40, output_tokens: 4, turns: 2, think_time_s: 2}
 arrivals: {kind: closed, users: 2, spawn_per_s: 2}
 phases: {warmup_s: 0, measure_s: 1, drain_s: 5}
 """
 AGENT = CHAT.replace(
-    "kind: chat, prompt_tokens: 40, output_tokens: 4, turns: 1", "kind: live_agent, agent: 'own.py:Own'"
+    "kind: chat, prompt_tokens: 40, output_tokens: 4, turns: 2, think_time_s: 2",
+    "kind: live_agent, agent: 'own.py:Own'",
 )
 OWN = """\
 from inferload.locustfiles.toolagent import ToolAgent
@@ -100,8 +101,8 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     [
         ("", ""),
         ("measure_s: 1", "measure_s: null"),
-        ("turns: 1", "turns: 1, images: {width_px: 8, height_px: 8}"),
-        ("chat, prompt_tokens: 40, output_tokens: 4, turns: 1", "live_agent, agent: 'own.py:Own'"),
+        ("turns: 2", "turns: 2, images: {width_px: 8, height_px: 8}"),
+        ("chat, prompt_tokens: 40, output_tokens: 4, turns: 2, think_time_s: 2", "live_agent, agent: 'own.py:Own'"),
         ("phases:", "request: {endpoint: completions}\nphases:"),
     ],
 )

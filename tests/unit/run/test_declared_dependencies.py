@@ -8,6 +8,8 @@ import tomllib
 from importlib import metadata
 from pathlib import Path
 
+import forge
+import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from paths import ROOT
@@ -21,8 +23,16 @@ class Undeclared:
             raise ModuleNotFoundError(f"No module named {name!r}", name=name)
 sys.meta_path.insert(0, Undeclared())
 """
+# Imported, without the other packages, by a fork server of the programs that the commands start.
+MODULES = (
+    *("locust.main", "inferload.locust.plugin", "inferload.run.master.live", "inferload.run.virtual.scraping"),
+    *("inferload.analysis.commands.report", "inferload.analysis.report.report", "inferload.analysis.study.page"),
+    *("inferload.analysis.report.multi_run_page", "inferload.analysis.report.search_page"),
+)
 COMMANDS = """\
+import sys
 from pathlib import Path
+sys.executable = sys.argv[1]
 from inferload import cli
 def inferload(words):
     assert cli.main(words.split()) == 0, words
@@ -77,15 +87,19 @@ def undeclared() -> list[str]:
     return [module for module, owners in modules if packages.isdisjoint(map(canonicalize_name, owners))]
 
 
-def test_a_run_its_report_a_comparison_a_search_and_a_study_need_declared_packages_only(tmp_path: Path) -> None:
+def test_a_run_its_report_a_comparison_a_search_and_a_study_need_declared_packages_only(
+    tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
     modules = undeclared()
     assert {"scipy", "hypothesis"} <= {*modules}
     (tmp_path / "undeclared.json").write_text(json.dumps(modules))
     (tmp_path / "sitecustomize.py").write_text(ONLY)
     (tmp_path / "short.yaml").write_text(STUDY)
 
+    programs = forge.Forge(*MODULES, first=tmp_path)
+    request.addfinalizer(programs.close)
     done = subprocess.run(
-        [sys.executable, "-c", COMMANDS],
+        [sys.executable, "-c", COMMANDS, programs.proxy()],
         cwd=tmp_path,
         env={**os.environ, "PYTHONPATH": str(tmp_path)},
         capture_output=True,

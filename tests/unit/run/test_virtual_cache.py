@@ -62,9 +62,9 @@ def test_short_prompts_of_agents_are_counted_as_in_their_source(name: str, hits:
 
 
 def test_hits_on_prefixes_that_recorded_texts_share_are_expected(tmp_path: Path) -> None:
-    sharegpt_file.write(tmp_path / "s.json", 2000)
+    sharegpt_file.write(tmp_path / "s.json", 300)
     source = {"kind": "sharegpt", "path": str(tmp_path / "s.json"), "sampler": "first_two"}
-    loaded = {"workload": {"kind": "chat", "source": source}, "phases": {"sessions": 300, "drain_s": 60}}
+    loaded = {"workload": {"kind": "chat", "source": source}, "phases": {"sessions": 60, "drain_s": 60}}
     cache = virtual.run(tmp_path, scenario(tmp_path, **loaded), simulator=SIMULATOR).summary["cache"]
     expected, counted = cache["expected"]["cached_tokens"], cache["counted"]["hits"]
     assert counted > 0

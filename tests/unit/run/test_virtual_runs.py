@@ -7,6 +7,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import gevent
@@ -26,6 +27,7 @@ from inferload.base import rundir
 from inferload.base.clock import NS_PER_S
 from inferload.figures import metric_names as names
 from inferload.results.open_run import OpenRun
+from inferload.run.virtual import start
 from inferload.run.virtual.loop import MOST_PASSES, replace_hub
 from inferload.turns.tally import count_faults
 
@@ -367,6 +369,21 @@ def test_runs_of_both_clocks_are_not_compared(
     assert cli.main(["compare", str(real), str(rehearsed.run_dir)]) == 2
     expected = "compare: clock: real against virtual: a rehearsal is no measurement; compare runs of one clock"
     assert capsys.readouterr() == ("", f"inferload: {expected}\n")
+
+
+def test_clocks_are_replaced_in_modules_that_were_noted_and_in_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    loaded: dict[str, Any] = {name: SimpleNamespace(own=1) for name in ("noted", "grown", "reloaded", "later")}
+    later = loaded.pop("later")
+    monkeypatch.setattr(start, "sys", SimpleNamespace(modules=loaded))
+    monkeypatch.setattr(start, "_noted", {})
+    loaded["noted"].now = time.monotonic
+    start.note_clocks()
+    loaded["reloaded"] = SimpleNamespace(now=time.monotonic)
+    loaded["grown"].now = later.now = time.monotonic
+    loaded["later"] = later
+    start._replace_in_process(lambda: 5 * NS_PER_S, lambda: 7 * NS_PER_S)
+    assert [module.now() for module in loaded.values()] == [5.0] * 4
+    assert loaded["noted"].own == 1
 
 
 def test_a_program_that_polls_the_clock_goes_on(tmp_path: Path) -> None:

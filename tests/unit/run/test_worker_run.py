@@ -221,7 +221,8 @@ def test_arrivals_after_the_load_are_not_counted() -> None:
 
 def test_a_worker_reports_until_its_reports_are_closed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(worker_run, "REPORT_S", 0.001)
-    monkeypatch.setattr(process_health.InterpreterSettings, "start", lambda settings: None)
+    for method in ("start", "close"):
+        monkeypatch.setattr(process_health.InterpreterSettings, method, lambda settings: None)
     windows, tallies = RunWindows(), TallySet()
     monitor = LoopMonitor()
     counter = TurnCounter({}, lambda _records: None, windows, monitor, cast(Any, None))
@@ -252,7 +253,7 @@ def test_a_loop_monitor_measures_from_its_start_to_its_end() -> None:
     assert gc.callbacks == callbacks
     monitor.start()
     gevent.sleep(0.1)
-    gc.collect()
+    gc.collect(0)
     beat = monitor.take()
     monitor.close()
     assert beat.loop_lags_ms
