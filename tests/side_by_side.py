@@ -108,6 +108,7 @@ class SideBySide:
         starting = Queue("starting", [by_file[file] for file in self._groups.starting])
         others = Queue("others", [by_file[file] for file in self._groups.others], low_priority=True)
         session.config._tmp_path_factory.getbasetemp()  # type: ignore[attr-defined] # one folder of all processes
+        gc.set_threshold(20_000, 20)  # without the collected modules the usual ones collect all objects again and again
         gc.enable()
         try:
             self._fork(session, together, starting, others)
@@ -151,20 +152,20 @@ class SideBySide:
         """Handle a message of a process; return True if the tests of one process have ended."""
         hook = session.config.hook
         try:
-            kind, value = process.messages.recv()
+            kind, value, reports = process.messages.recv()
         except EOFError:
             self._processes.remove(process)
             code = os.waitstatus_to_exitcode(os.waitpid(process.pid, 0)[1])
             if code:
                 self._fail(session, *process.test, f"the process of this test ended with exit code {code}")
             return False
-        if kind == "test":
-            process.test = value
-        elif kind == "report":
-            report = hook.pytest_report_from_serializable(config=session.config, data=value)
+        for data in reports:
+            report = hook.pytest_report_from_serializable(config=session.config, data=data)
             if report.when == "teardown":
                 self._with_result.add(report.nodeid)
             hook.pytest_runtest_logreport(report=report)
+        if kind == "test":
+            process.test = value
         if session.shouldfail:
             raise session.Failed(session.shouldfail)
         return kind == "ended" and value == "together"
@@ -176,17 +177,22 @@ class SideBySide:
 
 
 class Sender:
-    """Plugin of a fork: sends the results."""
+    """Plugin of a fork: sends the name of each test that begins or queue that has ended, with the results before it."""
 
     def __init__(self, config: pytest.Config, into: Connection) -> None:
         self._config, self._into = config, into
+        self._reports: list[object] = []
+
+    def send(self, kind: str, value: object) -> None:
+        self._into.send((kind, value, self._reports))
+        self._reports = []
 
     def pytest_runtest_logstart(self, nodeid: str, location: tuple[str, int | None, str]) -> None:
-        self._into.send(("test", (nodeid, location)))
+        self.send("test", (nodeid, location))
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        data = self._config.hook.pytest_report_to_serializable(config=self._config, report=report)
-        self._into.send(("report", data))
+        hook = self._config.hook
+        self._reports.append(hook.pytest_report_to_serializable(config=self._config, report=report))
 
 
 def run_items(session: pytest.Session, queues: tuple[Queue, ...], into: Connection) -> None:
@@ -197,14 +203,15 @@ def run_items(session: pytest.Session, queues: tuple[Queue, ...], into: Connecti
     capture = config.pluginmanager.getplugin("capturemanager")
     capture.stop_global_capturing()  # its files are those of the other processes too
     capture.start_global_capturing()
-    config.pluginmanager.register(Sender(config, into))
+    sender = Sender(config, into)
+    config.pluginmanager.register(sender)
 
     def items() -> Iterator[pytest.Item]:
         for queue in queues:
             if queue.low_priority:
                 os.nice(LOW_PRIORITY)
             yield from queue.items()
-            into.send(("ended", queue.name))
+            sender.send("ended", queue.name)
 
     following = items()
     item = next(following, None)
@@ -212,6 +219,7 @@ def run_items(session: pytest.Session, queues: tuple[Queue, ...], into: Connecti
         next_item = next(following, None)  # decides which fixtures end with the item
         config.hook.pytest_runtest_protocol(item=item, nextitem=next_item)
         item = next_item
+    sender.send("end", "")
 
 
 def main(arguments: list[str]) -> int:

@@ -34,17 +34,15 @@ class TlsSettings(Struct, frozen=True):
         return self != TlsSettings(insecure=self.insecure)
 
     def context(self, protocols: Sequence[str] = ()) -> ssl.SSLContext:
-        """Return a TLS context. Create one per process: loading the authorities takes tens of milliseconds.
+        """Return a TLS context. Create one per process: loading the authorities takes tens of milliseconds, without `insecure`.
 
         `protocols`: those that ALPN offers. Raise UsageError for a file that cannot be used.
         """
+        ca_file = None if self.ca_file is None else str(self.ca_file)
         with explained(f"--ca-file {self.ca_file}", "name a PEM file"):  # ssl.SSLError is a subclass
-            context = ssl.create_default_context(cafile=None if self.ca_file is None else str(self.ca_file))
+            context = _unverified(ca_file) if self.insecure else ssl.create_default_context(cafile=ca_file)
         if protocols:
             context.set_alpn_protocols(list(protocols))
-        if self.insecure:
-            context.check_hostname = False
-            context.verify_mode = ssl.CERT_NONE
         self._load_client_cert(context)
         return context
 
@@ -66,6 +64,16 @@ class TlsSettings(Struct, frozen=True):
             raise UsageError(f"{at}: {why}; name PEM files") from error
         except OSError as error:
             raise UsageError(f"{at}: {error.strerror}; name PEM files") from error
+
+
+def _unverified(ca_file: str | None) -> ssl.SSLContext:
+    """Return a context that accepts any certificate, without the authorities of the system."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
+    if ca_file is not None:
+        context.load_verify_locations(ca_file)  # a file that cannot be used is an error all the same
+    return context
 
 
 class _PassphraseError(Exception):

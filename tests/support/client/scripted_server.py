@@ -93,9 +93,11 @@ def read_request(sock: socket.socket) -> bytes | None:
     length = next(
         (int(line.split(b":")[1]) for line in head.split(b"\r\n") if line.lower().startswith(b"content-length")), 0
     )
-    while len(body) < length:
-        body += sock.recv(65536)
-    return head + b"\r\n\r\n" + body
+    pieces, missing = [head, b"\r\n\r\n", body], length - len(body)
+    while missing > 0:
+        pieces.append(sock.recv(1 << 20))
+        missing -= len(pieces[-1])
+    return b"".join(pieces)
 
 
 def chunk(data: bytes) -> bytes:

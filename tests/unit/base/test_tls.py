@@ -1,5 +1,6 @@
 """TLS settings: files that cannot be used are refused in one line, which names the option."""
 
+import ssl
 from pathlib import Path
 
 import pytest
@@ -65,6 +66,12 @@ def test_files_that_cannot_be_used_are_refused(files: Path, given_files: dict[st
 )
 def test_files_that_can_be_used(files: Path, given_files: dict[str, str]) -> None:
     assert TlsSettings(**{name: files / file for name, file in given_files.items()}).context(["http/1.1"])
+
+
+def test_without_verification_no_authorities_are_loaded() -> None:
+    context = TlsSettings(insecure=True).context()
+    assert (context.verify_mode, context.check_hostname) == (ssl.CERT_NONE, False)
+    assert context.cert_store_stats()["x509_ca"] == 0
 
 
 PATHS = st.none() | st.sampled_from([Path("a"), Path("b c"), Path("/d/e")])

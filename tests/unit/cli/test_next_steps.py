@@ -23,13 +23,16 @@ from inferload.scenario.files import data_files
 
 COMMANDS = [name for group in GROUPS.values() for name in group]
 NAMED = re.compile(rf"\binferload ({'|'.join(COMMANDS)})\b(.*)")
-# The lines of `import` name files that it writes; its own tests run them.
-CODE = nodes("inferload", "analysis", "deploy", "locustfiles")
-NODES = [node for path, node in CODE if "pasted" not in path.parts and path.name != "import_lines.py"]
+
+
+def written() -> list[ast.AST]:
+    """Return the calls and texts of the code. The lines of `import` name files that it writes; its own tests run them."""
+    code = nodes("inferload", "analysis", "deploy", "locustfiles")
+    return [node for path, node in code if "pasted" not in path.parts and path.name != "import_lines.py"]
 
 
 def test_each_command_with_values_is_made_for_a_shell_and_accepted() -> None:
-    calls = [node.args for node in NODES if isinstance(node, ast.Call) and ast.unparse(node.func) == "own_command"]
+    calls = [node.args for node in written() if isinstance(node, ast.Call) and ast.unparse(node.func) == "own_command"]
     assert len(calls) > 10
     for command, *arguments in calls:
         name, words = text_of(command) or "", [text_of(word) for word in arguments if not isinstance(word, ast.Starred)]
@@ -38,7 +41,7 @@ def test_each_command_with_values_is_made_for_a_shell_and_accepted() -> None:
 
 
 def test_each_named_command_has_the_options_beside_it() -> None:
-    found = [match.groups() for node in NODES for match in NAMED.finditer(text_of(node) or "")]
+    found = [match.groups() for node in written() for match in NAMED.finditer(text_of(node) or "")]
     assert len(found) > 50
     by_hand = re.compile(r"(?: (?:--[a-z-]+|add|down|show|up))* (\{\}|%s)")  # a value that needs `own_command`
     assert [rest for _, rest in found if by_hand.match(rest)] == []

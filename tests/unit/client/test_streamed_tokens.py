@@ -1,5 +1,6 @@
 """Tokens that were not streamed one by one: hidden, held, withheld, repeated, in one event; and thoughts in the content."""
 
+import functools
 import json
 import re
 from itertools import accumulate, pairwise
@@ -29,17 +30,22 @@ TEXTS = {
 
 def read(
     endpoint: EndpointName,
-    events: list[tuple[dict[str, Any], int]],
+    events: list[tuple[dict[str, Any] | bytes, int]],
     last: list[dict[str, Any]],
     begins: list[int] | None = None,
 ) -> Answer:
-    """Return the answer to events with their times in tokens. `begins`: of earlier answers."""
+    """Return the answer to events, as documents or as text, with their times in tokens. `begins`: of earlier answers."""
     answer = DIALECTS[endpoint].answer()
     for document, at in [*events, *((each, 10**6) for each in last)]:
-        answer.event(json.dumps(document).encode(), at * STEP_NS)
+        answer.event(document if isinstance(document, bytes) else json.dumps(document).encode(), at * STEP_NS)
     answer.settle(begins)
     answer.conclude(reply_complete=True)
     return answer
+
+
+@functools.cache
+def chat_event(text: str) -> bytes:
+    return json.dumps(text_event("chat", text)).encode()
 
 
 def streamed(
@@ -50,7 +56,7 @@ def streamed(
     `ends`: number of tokens without a text, in an event with the finish reason.
     """
     upto = list(accumulate(sizes, initial=0))
-    events = [(text_event("chat", "".join(tokens[first:stop])), stop) for first, stop in pairwise(upto)]
+    events = [(chat_event("".join(tokens[first:stop])), stop) for first, stop in pairwise(upto)]
     last = end_events("chat", len(tokens) + hidden + ends, "stop" if ends else "length")
     last[0]["choices"][0]["delta"] = {"content": ""} if ends else {}
     return read("chat", events, last, begins)

@@ -469,10 +469,7 @@ def passed_of(gate: str, turns: int, run: Callable[[np.random.Generator, int], t
 @pytest.mark.parametrize(
     ("gate", "slow", "turns", "most"),
     [
-        *(
-            ("p95(ttft_ms) < 500", 0.06, turns, most)
-            for turns, most in ((30, 0.2), (75, 0.03), (150, 0.03), (400, 0.03))
-        ),
+        *(("p95(ttft_ms) < 500", 0.06, turns, most) for turns, most in ((30, 0.2), (75, 0.03), (400, 0.03))),
         *(("p99(ttft_ms) < 500", 0.02, turns, most) for turns, most in ((100, 0.0), (150, 0.08), (300, 0.03))),
     ],
 )

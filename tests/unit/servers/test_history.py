@@ -3,7 +3,7 @@
 from itertools import pairwise
 
 import numpy as np
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from window_evidence import window_evidence
 
@@ -75,7 +75,6 @@ def test_a_queue_that_comes_and_goes_is_one_phase(every: int, before: int, count
 
 
 @given(st.lists(st.integers(5, 40), min_size=1, max_size=3), st.booleans())
-@settings(max_examples=30)
 def test_the_live_view_has_the_same_begins(lengths: list[int], first: bool) -> None:
     waiting = waiting_of(lengths, first)
     live = LiveDiagnosis(max_num_seqs=CAP)

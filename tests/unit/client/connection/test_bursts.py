@@ -1,7 +1,9 @@
 """Long answers in bursts: every turn succeeds, and connections stay open."""
 
+import functools
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from itertools import product
 from pathlib import Path
 
@@ -41,9 +43,18 @@ def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
+@pytest.fixture(scope="module")
+def url_of(certificate: Path) -> Iterator[Callable[[str, bool], str]]:
+    """url_of(framing, with TLS): the address of a server, one of each kind."""
+    with ExitStack() as running:
+        yield functools.cache(
+            lambda framing, tls: running.enter_context(burst_server.running(framing, certificate if tls else None))
+        )
+
+
 @pytest.mark.parametrize(("case", "turns"), list(forms()))
 def test_no_turn_of_a_burst_fails(
-    case: tuple[str, str, int], turns: int, certificate: Path, monkeypatch: pytest.MonkeyPatch
+    case: tuple[str, str, int], turns: int, url_of: Callable[[str, bool], str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     reader, framing, users = case
     if "python" not in reader and not reader_choice.built():
@@ -51,13 +62,11 @@ def test_no_turn_of_a_burst_fails(
     monkeypatch.setenv(reader_choice.VARIABLE, "python" if "python" in reader else "native")
     answers = burst_server.answers(framing)
     results: list[TurnResult] = []
-    with burst_server.running(framing, certificate if reader.endswith("tls") else None) as url:
-        client = Client(
-            ClientSettings(Target.parse(url), "m", tls=TlsSettings(insecure=reader.endswith("tls"))), results.append
-        )
-        play(client, users, turns)
-        in_flight = client.in_flight
-        client.close()
+    target, tls = Target.parse(url_of(framing, reader.endswith("tls"))), TlsSettings(insecure=reader.endswith("tls"))
+    client = Client(ClientSettings(target, "m", tls=tls), results.append)
+    play(client, users, turns)
+    in_flight = client.in_flight
+    client.close()
     dials = sum(result.record.connect_ns is not None for result in results)
     failures = Counter(f"{result.record.failure}: {result.detail[:80]}" for result in results if result.record.failure)
     print(f"{reader} {framing} {users} users: {turns} turns, {failures.total()} failures, {dials} dials")

@@ -161,7 +161,9 @@ def test_an_endless_reply_is_ended_in_bounded_memory(
     # A reply without a size limit grows until its timeout, which is the later, the longer the good turns beside it take.
     lasted_s = max(client.first_turn_s() for client in clients) if name in LINEAR else 1
     assert grown_mb < MAX_MEMORY_MB * max(1, lasted_s)
-    assert not {*hostile_server.taken_whole(url)} - {*LINEAR}, "these end at a timeout: a fast machine reads much until then"
+    assert not {*hostile_server.taken_whole(url)} - {*LINEAR}, (
+        "these end at a timeout: a fast machine reads much until then"
+    )
     if not REPLIES[name].legal:
         assert native[0] is not None  # type: ignore[index]
         assert python[0] is not None  # type: ignore[index]

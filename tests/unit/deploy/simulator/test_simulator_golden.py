@@ -64,9 +64,9 @@ KINDS: dict[str, Callable[[Random, float, bool], OfflineRequest]] = {
 
 
 def arrivals(kind: Callable[[Random, float, bool], OfflineRequest], seed: str) -> list[OfflineRequest]:
-    """300 requests in six seconds; a third has a forced length."""
+    """150 requests in three seconds; a third has a forced length."""
     dice = Random(seed)
-    at_s = sorted(dice.random() * 6 for _ in range(300))
+    at_s = sorted(dice.random() * 3 for _ in range(150))
     return [kind(dice, each, dice.random() < 0.67) for each in at_s]
 
 
