@@ -25,6 +25,9 @@ _FLAGS = (
     "--lang=en-US",
 )
 
+# Script: width of the page (pixels), that of the screen if it needs no horizontal scrolling.
+CONTENT_WIDTH = "return document.documentElement.scrollWidth"
+
 
 def program(*names: str) -> str:
     """Return the path of the first installed program; fails if there is none."""
@@ -61,16 +64,29 @@ def resize(browser: Browser, width: int, height: int) -> None:
     browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
 
 
+def show_as(browser: Browser, width: int, height: int, colours: str) -> None:
+    """Set the size of the page, and its preferred colours."""
+    resize(browser, width, height)
+    preferred = {"name": "prefers-color-scheme", "value": colours}
+    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [preferred]})
+
+
+def show_as_started(browser: Browser) -> None:
+    """Undo `show_as`."""
+    browser.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": []})
+
+
 def is_drawn(browser: Browser) -> bool:
     """Return True if the open report has drawn all charts."""
     return bool(browser.execute_script("return document.documentElement.dataset.drawn === 'all'"))
 
 
 @contextlib.contextmanager
-def without_charts(browser: Browser, but: str = "no page") -> Iterator[None]:
-    """Reports, but those with `but` in their path, say that the browser cannot draw: charts take most of the CPU time."""
-    script = f"if (!location.pathname.includes('{but}')) delete window.DecompressionStream"
-    added = browser.execute_cdp_cmd("Page.addScriptToEvaluateOnNewDocument", {"source": script})
+def without_charts(browser: Browser) -> Iterator[None]:
+    """Reports say that the browser cannot draw: charts take most of the CPU time."""
+    script = {"source": "delete window.DecompressionStream"}
+    added = browser.execute_cdp_cmd("Page.addScriptToEvaluateOnNewDocument", script)
     try:
         yield
     finally:

@@ -493,7 +493,7 @@ def replaced(sandbox: Sandbox) -> FinishedRun:
         wait_until(lambda: fleet.get_json("/worker-count")["worker_count"] == workers, f"{workers} workers")
         before = simulator.stats()["requests"]["finished"]
         assert fleet.post("/swarm", user_count=users, spawn_rate=50)["success"]
-        wait_until(lambda: simulator.stats()["requests"]["finished"] > before + 20, "turns")
+        wait_until(lambda: simulator.stats()["requests"]["finished"] > before + 2 * users, "turns")
 
     def kill(*workers: LocustProcess) -> None:
         for worker in workers:

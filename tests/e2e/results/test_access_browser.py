@@ -56,14 +56,17 @@ def test_reports_and_pages_of_other_origins_reach_nothing(open_page: OpenPage, t
 
 
 def draws_and_saves(page: LivePage, folder: Path) -> None:
-    """The web UI's report of a run draws its charts and saves one."""
+    """On a phone in dark colours, the web UI's report of a run draws its charts and saves one."""
     browser = page.browser
     browser.execute_cdp_cmd("Browser.setDownloadBehavior", {"behavior": "allow", "downloadPath": str(folder)})
+    chromium.show_as(browser, 390, 844, "dark")
     browser.get(f"{page.url}inferload/runs/good/report.html")
     page.until(lambda: chromium.is_drawn(browser), "the charts")
+    assert browser.execute_script(chromium.CONTENT_WIDTH) <= 390
     browser.find_element("id", "theme").click()
     button = browser.find_elements("css selector", "button.png")[0]
     browser.execute_script("arguments[0].scrollIntoView({block: 'center'})", button)
     button.click()
     page.until(lambda: any(file.read_bytes().endswith(PNG_END) for file in folder.glob("*.png")), "the saved chart")
+    chromium.show_as_started(browser)
     assert chromium.complaints(browser) == []

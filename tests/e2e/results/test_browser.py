@@ -36,9 +36,9 @@ def test_runs_by_hand(open_page: OpenPage, simulator: Callable[..., Simulator], 
     history = run_dir / "locust_stats_history.csv"  # has a row per second, from which timeline.csv has the users
     page.until(lambda: 10 in users_of(history), "a row with ten users")
     page.press("Edit")
-    page.fill(userCount="20", spawnRate="20")
+    page.fill(userCount="12", spawnRate="12")
     page.submit()
-    page.until(lambda: page.header("Users") == "20", "twenty users")
+    page.until(lambda: page.header("Users") == "12", "twelve users")
     page.until(lambda: {"TURN", "TTFT", "ITL"} <= page.statistics().keys(), "the rows of TTFT and ITL")
     assert "simulator" in page.line()
     assert str(run_dir) in page.line()
@@ -46,11 +46,11 @@ def test_runs_by_hand(open_page: OpenPage, simulator: Callable[..., Simulator], 
     assert not page.browser.find_elements(By.ID, "inferload-field-error")
     assert_complete(run_dir)
     users = [mark for mark in marks_of(run_dir) if mark["kind"] == "users"]
-    assert [mark["users"] for mark in users] == [20]
-    assert "10 -> 20" in users[0]["text"]
+    assert [mark["users"] for mark in users] == [12]
+    assert "10 -> 12" in users[0]["text"]
     held = [int(row["users"]) for row in locust_process.csv_rows(run_dir / "timeline.csv") if row["users"]]
     assert 10 in held
-    assert held.index(20) > held.index(10)
+    assert held.index(12) > held.index(10)
     assert users[0]["text"] in (run_dir / "report.md").read_text()
     assert users[0]["text"] in html.unescape((run_dir / "report.html").read_text())
     assert_statistics_are_the_records(page, run_dir)
@@ -124,7 +124,7 @@ def assert_list_is_sorted_and_filtered(page: LocustPage) -> None:
     Select(browser.find_element(By.NAME, "scenario")).select_by_visible_text("smoke")
     browser.find_element(By.NAME, "text").submit()
     page.until(lambda: "text=smoke" in browser.current_url, "the filtered list")
-    assert browser.execute_script("return document.documentElement.scrollWidth") <= 390
+    assert browser.execute_script(chromium.CONTENT_WIDTH) <= 390
     assert [name.text for name in browser.find_elements(By.CSS_SELECTOR, "#runs .name")] == ["run-2"]
     (value,) = browser.execute_script(COLUMN, "TTFT p95, ms")
     points = browser.find_elements(By.CSS_SELECTOR, "#trend circle")

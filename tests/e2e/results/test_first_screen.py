@@ -9,7 +9,6 @@ import chromium
 import pytest
 import run_kinds
 from chromium import Browser
-from locust_page import LocustPage
 
 pytestmark = pytest.mark.browser
 
@@ -21,8 +20,6 @@ Screen = tuple[int, int, str]  # width, height, colours
 SCREENS: list[Screen] = [(1280, 720, "light"), (390, 844, "dark")]
 KINDS = tuple(run_kinds.KINDS)
 SIMULATED = {"passed", "search", "several runs", "long texts"}
-
-DRAWN = "passed"  # kind of the page that draws its charts, which are below the first screen
 
 # Bottom of each visible element of the first screen by name; a text that is not drawn has no height.
 BOTTOMS = """
@@ -50,24 +47,18 @@ class Shown:
 @pytest.fixture(scope="module")
 def show(browser: Browser, pages: dict[str, Path]) -> Iterator[Callable[[str, Screen], Shown]]:
     """A function that opens the page of a kind on a screen, once."""
-    with chromium.without_charts(browser, but=f"/{DRAWN}/"):
-        yield cache(lambda kind, screen: shown(browser, pages[kind], screen, kind == DRAWN))
-    browser.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
-    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": []})
+    # The charts are below the first screen. test_report_browser.py and test_access_browser.py draw them, on both screens.
+    with chromium.without_charts(browser):
+        yield cache(lambda kind, screen: shown(browser, pages[kind], screen))
+    chromium.show_as_started(browser)
 
 
-def shown(browser: Browser, page: Path, screen: Screen, is_drawn: bool) -> Shown:
-    width, height, colours = screen
-    chromium.resize(browser, width, height)
-    browser.execute_cdp_cmd(
-        "Emulation.setEmulatedMedia", {"features": [{"name": "prefers-color-scheme", "value": colours}]}
-    )
+def shown(browser: Browser, page: Path, screen: Screen) -> Shown:
+    chromium.show_as(browser, *screen)
     browser.get(page.as_uri())
-    if is_drawn:
-        LocustPage(browser, "").until(lambda: chromium.is_drawn(browser), "the charts")
     return Shown(
         browser.execute_script(BOTTOMS),
-        browser.execute_script("return document.documentElement.scrollWidth"),
+        browser.execute_script(chromium.CONTENT_WIDTH),
         [badge.text for badge in browser.find_elements("css selector", ".verdict .badge")],
     )
 

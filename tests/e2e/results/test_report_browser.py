@@ -30,6 +30,7 @@ def page(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> LocustPa
     opened = LocustPage(browser, made.html.as_uri())
     browser.get(opened.url)
     opened.until(lambda: chromium.is_drawn(browser), "the charts")
+    assert browser.execute_script(chromium.CONTENT_WIDTH) <= 1280
     return opened
 
 
