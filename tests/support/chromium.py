@@ -99,6 +99,7 @@ def complaints(browser: Browser) -> list[str]:
 
 
 def requests(browser: Browser) -> list[str]:
-    """Return the URLs requested since the last call."""
+    """Return the URLs that pages requested since the last call; those of the browser's own first page may be late."""
     events: list[dict[str, Any]] = [json.loads(entry["message"])["message"] for entry in browser.get_log("performance")]
-    return [event["params"]["request"]["url"] for event in events if event["method"] == "Network.requestWillBeSent"]
+    urls = [event["params"]["request"]["url"] for event in events if event["method"] == "Network.requestWillBeSent"]
+    return [url for url in urls if not url.startswith("chrome:")]
