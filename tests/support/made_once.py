@@ -1,4 +1,4 @@
-"""What every run makes: forks of a process that has imported this module have it."""
+"""Objects that each run needs. They are made at import, so that forks of the importing process have them already."""
 
 from inferload.deploy.variants import variant
 

@@ -94,7 +94,7 @@ def remark(command: Command) -> str | None:
         if any(word.endswith(data_set.file) for word in words):
             return f"{program} {data_set.file}: inferload fetch {name} downloads this file"
     client = next((word for word in words if _CLIENT.fullmatch(word)), None)
-    if client and any(map(_OPTION.match, words)):
+    if client and "install" not in words and any(map(_OPTION.match, words)):
         return f"{client}: the load of another client is not translated; inferload compare reads its results"
     urls = [without_userinfo(word) for word in words[1:] if re.search(r"/(?:v1/\w|metrics|health)", word)]
     if program == "curl" and urls:

@@ -268,3 +268,23 @@ def test_nothing_to_translate_is_one_line(text: str, capsys: pytest.CaptureFixtu
     captured = capsys.readouterr()
     assert captured.out == ""
     assert captured.err.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("line", "client"),
+    [
+        ("guidellm benchmark --target http://localhost:8000 --rate-type sweep", "guidellm"),
+        ("nohup evalscope perf --parallel 1 10 > perf.log &", "evalscope"),
+        ("uvx aiperf profile -m a", "aiperf"),
+        ("python3 -m sglang.bench_serving --num-prompts 100", "sglang.bench_serving"),
+        ("pip install guidellm -U", None),
+        ("uv pip install aiperf --system", None),
+        ("guidellm is another client", None),
+        ("vllm serve guidellm --port 8000", None),
+    ],
+)
+def test_loads_of_other_clients_are_named(line: str, client: str | None, capsys: pytest.CaptureFixture[str]) -> None:
+    cli.main(["import", line])
+    named = [line for line in capsys.readouterr().err.splitlines() if "another client" in line]
+    text = "the load of another client is not translated; inferload compare reads its results"
+    assert named == ([] if client is None else [f"inferload: {client}: {text}"])
