@@ -9,7 +9,10 @@ from typing import Any
 from inferload.scenario.files.yaml_text import parse
 
 _COMMANDS = ("entrypoint", "command", "args")  # in the order in which they are run
-_KEY = re.compile(rf"(?P<before>\s*(?:- +)?)(?:image: *\S|(?:{'|'.join(_COMMANDS)}):(?:\s|$))")
+# The first key of a container that is met: of whole ones first, since a key of an excerpt may stand within one (`build.args`).
+_KEYS = [
+    re.compile(rf"(?P<before>\s*(?:- +)?)(?:{key})") for key in (r"image: *\S", rf"(?:{'|'.join(_COMMANDS)}):(?:\s|$)")
+]
 _FENCES = ("```", "~~~")
 
 
@@ -19,14 +22,15 @@ def as_commands(text: str) -> str:
     Of an excerpt without the image the line is the command.
     """
     lines = text.splitlines()
-    read: dict[int, int] = {}  # the line after the last mapping, by its column
-    for at, line in enumerate(lines):
-        if (match := _KEY.match(line)) and at >= read.get(column := len(match["before"]), 0):
-            first, end = _mapping(lines, at, column)
-            read[column] = end
-            keys = [each[column:] for each in lines[first:end]]
-            if words := _words(parse("\n".join(keys)).data):
-                lines[first:end] = [shlex.join(words), *[""] * (end - first - 1)]
+    for key in _KEYS:
+        read: dict[int, int] = {}  # the line after the last mapping, by its column
+        for at, line in enumerate(lines):
+            if (match := key.match(line)) and at >= read.get(column := len(match["before"]), 0):
+                first, end = _mapping(lines, at, column)
+                read[column] = end
+                keys = [each[column:] for each in lines[first:end]]
+                if words := _words(parse("\n".join(keys)).data):
+                    lines[first:end] = [shlex.join(words), *[""] * (end - first - 1)]
     return "\n".join(lines)
 
 

@@ -97,6 +97,9 @@ LINE = "vllm serve M --max-num-seqs 8 --dtype float16"
         "A=1 vllm serve --dtype=float16 --max-num-seqs 8 M/N".replace("M/N", "./M"),
         f"```\n{COMPOSE.replace('COMMAND', f'--model M {shlex.join(FLAGS)}')}\n```\n| not vllm |",
         COMPOSE.replace("COMMAND", f">\n      --model M\n      {shlex.join(FLAGS)}"),
+        KUBERNETES.replace(
+            "        image:", "        build:\n          args: [BASE=vllm/vllm-openai]\n        image:"
+        ).replace("ARGS", f"args: {json.dumps(['--model=M', *FLAGS])}"),
         COMPOSE.replace("COMMAND", json.dumps(["--model", "M", *FLAGS])).replace("{A: 1, M: M}", "[A=1, B]"),
         KUBERNETES.replace("ARGS", f"args: {json.dumps(['--model=M', *FLAGS])}"),
         KUBERNETES.replace(
