@@ -7,8 +7,8 @@ from itertools import pairwise
 import numpy as np
 
 from inferload.base.rundir import Mark
-from inferload.figures.server_figure import ServerFigure
-from inferload.figures.server_figures import GENERATION_RATE, SERVER_FIGURES
+from inferload.figures.servers.server_figure import ServerFigure
+from inferload.figures.servers.server_figures import GENERATION_RATE, SERVER_FIGURES
 from inferload.figures.turn_figures import HEADLINES
 from inferload.results.latency_limits import LatencyLimit
 

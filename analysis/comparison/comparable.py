@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from inferload.base.numbers import listed, number, plural, short
-from inferload.figures.metric_names import PROCESS_START
+from inferload.figures.pages.metric_names import PROCESS_START
 from inferload.scenario.schema.endpoints import OF_TEXTS, names_of
 from inferload.scenario.schema.tasks import REACTING
 

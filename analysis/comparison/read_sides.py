@@ -7,7 +7,7 @@ from typing import Any
 from inferload.base import rundir
 from inferload.base.arrow import pa, pc
 from inferload.base.errors import UsageError
-from inferload.figures.metric_names import PROCESS_START
+from inferload.figures.pages.metric_names import PROCESS_START
 from inferload.figures.turn_figures import TPOT
 from inferload.results.documents import typed_documents
 from inferload.results.documents.manifest_document import Manifest

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from inferload.figures.server_figures import DECODE, PREFILL, QUEUE
+from inferload.figures.servers.server_figures import DECODE, PREFILL, QUEUE
 from inferload.figures.turn_figures import CONNECT, E2E, E2E_PLANNED, LAG, UPLOAD
 from inferload.turns.record import SERVER_TIMES
 from inferload.turns.sketch import Bools

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from inferload.servers.window_figures import gap_limit_s
+from inferload.servers.window import gap_limit_s
 
 from .frames import RunFrames
 

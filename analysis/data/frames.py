@@ -19,7 +19,7 @@ import pyarrow as pa
 from inferload.base import json_text, rundir
 from inferload.base.errors import UsageError
 from inferload.base.rundir import Mark
-from inferload.figures import metric_names as names
+from inferload.figures.pages import metric_names as names
 from inferload.results.documents import typed_documents
 from inferload.results.documents.manifest_document import Manifest
 from inferload.results.documents.summary_document import OtherRequests, Summary

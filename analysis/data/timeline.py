@@ -2,7 +2,7 @@
 
 A row covers [t_s, t_s + 1) since the start of the run. TTFT is assigned to the second of the first token, ITL to that of the later
 event, TPOT and E2E to that of the last token; successful turns only. `in_flight` is the count at the end of the second. Of a
-server the row has each figure of `inferload.figures.server_figures`: gauges are means over the scrapes of the second, rates are
+server the row has each figure of `figures.servers.server_figures`: gauges are means over the scrapes of the second, rates are
 linearly interpolated from counters, counts and what is made of them are increases from scrape to scrape. A killed run lacks turns
 in flight, so its client columns end where they would be incomplete.
 """
@@ -19,9 +19,9 @@ import numpy as np
 import numpy.typing as npt
 
 from inferload.base import rundir
-from inferload.figures.server_figure import is_shown
-from inferload.figures.server_figures import SERVER_FIGURES, page_block
-from inferload.figures.server_formulas import Reading, Statistic
+from inferload.figures.servers.server_figure import is_shown
+from inferload.figures.servers.server_figures import SERVER_FIGURES, page_block
+from inferload.figures.servers.server_formulas import Reading, Statistic
 from inferload.figures.turn_figures import HEADLINES
 from inferload.servers.series import ServerSeries
 from inferload.turns.sketch import Floats

@@ -21,8 +21,8 @@ import numpy as np
 
 from inferload.base.errors import UsageError, explained
 from inferload.base.numbers import percent
-from inferload.figures import server_figures as figures
 from inferload.figures.figure import Figure, Head
+from inferload.figures.servers import server_figures as figures
 from inferload.figures.table import Cell, Table
 from inferload.turns.sketch import Floats
 

@@ -6,7 +6,7 @@ from urllib.parse import urlsplit
 
 import numpy as np
 
-from inferload.figures import metric_names as names
+from inferload.figures.pages import metric_names as names
 from inferload.figures.turn_figures import ROUND_TRIP, TTFT
 from inferload.servers.series import ServerSeries
 from inferload.turns.sketch import Floats

@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from inferload.base.numbers import number, percent, plural, time_of_day
-from inferload.figures.page_kinds import KINDS
-from inferload.figures.server_figures import page_block
+from inferload.figures.pages.page_kinds import KINDS
+from inferload.figures.servers.server_figures import page_block
 from inferload.servers.bottleneck.finding import QUEUED_SHARE, Finding
 from inferload.servers.bottleneck.history import WINDOW_S
 from inferload.servers.bottleneck.peers import OUTLIER

@@ -10,15 +10,15 @@ from msgspec import Struct, structs
 from msgspec.structs import replace
 
 from inferload.base.numbers import number
-from inferload.figures import metric_names as names
-from inferload.figures import server_figures
 from inferload.figures.client_figures import CPU_SHARE, DELAY
+from inferload.figures.pages import metric_names as names
 from inferload.figures.rate_figures import EVENTS_PER_ARRIVAL, typical_gap_ms
-from inferload.figures.server_figure import ROUTER
+from inferload.figures.servers import server_figures
+from inferload.figures.servers.server_figure import ROUTER
 from inferload.results.documents.summary_document import Summary
 from inferload.servers.bottleneck import evidence as facts
 from inferload.servers.series import ServerSeries
-from inferload.servers.window_figures import ServerWindow
+from inferload.servers.window import ServerWindow
 from inferload.turns.sketch import Floats, Sketch
 
 from ..data.frames import RunFrames

@@ -5,14 +5,14 @@ from collections.abc import Sequence
 from msgspec.structs import replace
 
 from inferload.base.numbers import number
-from inferload.figures import metric_names as names
-from inferload.figures import server_figures
+from inferload.figures.pages import metric_names as names
+from inferload.figures.servers import server_figures
 from inferload.servers.bottleneck import rules
 from inferload.servers.bottleneck.evidence import WindowEvidence
 from inferload.servers.bottleneck.finding import Finding
 from inferload.servers.bottleneck.peers import OUTLIER, Peer, outliers, silence_s
 from inferload.servers.servers_window import ServersWindow
-from inferload.servers.window_figures import ServerWindow
+from inferload.servers.window import ServerWindow
 
 from ..data.frames import RunFrames
 from . import routing

@@ -9,7 +9,7 @@ import numpy as np
 from inferload.base.numbers import number, plural
 from inferload.servers.bottleneck.evidence import WindowEvidence
 from inferload.servers.bottleneck.finding import MIN_SHARE_FULL
-from inferload.servers.window_figures import gap_limit_s
+from inferload.servers.window import gap_limit_s
 from inferload.turns.sketch import Bools, Floats
 
 from ..data.frame import Frame, last_known

@@ -12,7 +12,7 @@ from inferload.servers.bottleneck.finding import Finding
 from inferload.servers.bottleneck.history import WINDOW_S, Span, spans_of
 from inferload.servers.bottleneck.rules import KEPT_UP, WindowDiagnosis, judge
 from inferload.servers.series import ServerSeries
-from inferload.servers.window_figures import gap_limit_s
+from inferload.servers.window import gap_limit_s
 
 from ..data.frame import Frame
 from ..data.frames import RunFrames

@@ -7,9 +7,9 @@ import numpy as np
 from msgspec import Struct
 
 from inferload.base.numbers import apart, number, percent, plural
-from inferload.figures import metric_names as names
 from inferload.figures import rate_figures, turn_figures
 from inferload.figures.limits import gate_grammar
+from inferload.figures.pages import metric_names as names
 from inferload.figures.rate_figures import ATTAINMENT
 from inferload.results.documents.figures_document import Growth
 from inferload.results.documents.summary_document import Results, Stopped, Turns

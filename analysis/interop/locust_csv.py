@@ -22,16 +22,17 @@ from inferload.base.clock import NS_PER_S
 from inferload.base.errors import UsageError
 from inferload.base.numbers import whole
 from inferload.figures.figure import Head
-from inferload.figures.server_figures import KEPT_PREFIXES
+from inferload.figures.servers.server_figures import KEPT_PREFIXES
 from inferload.figures.table import Table
 from inferload.results.documents.manifest_document import Manifest, ScenarioFile
 from inferload.results.documents.summary_document import OtherRequests, RequestName
 from inferload.results.tables.server_tables import servers_tables
-from inferload.scenario.schema.arrivals import user_range
+from inferload.scenario.schema.load.arrivals import user_range
 from inferload.servers import scrapes_file, window_figures
 from inferload.servers.exposition import PromParser, page_text
 from inferload.servers.scrapes_file import ScrapeColumns
 from inferload.servers.series import ServerSeries, by_target
+from inferload.servers.window import ServerWindow
 from inferload.turns.sketch import Floats
 from inferload.workload.plan.load_text import LoadText
 
@@ -160,10 +161,7 @@ def _read(path: Path) -> tuple[list[str], list[dict[str, str]]]:
 def tables(path: Path, run: RunFrames) -> tuple[Table, ...]:
     """Return the tables of requests and of scraped servers that have rows. `run`: read from the same path."""
     end_wall_ns = run.start_wall_ns + round(float(run.users["t_s"].max()) * NS_PER_S)
-    windows = [
-        window_figures.ServerWindow.of(server, run.start_wall_ns, end_wall_ns)
-        for _, server in sorted(run.servers.items())
-    ]
+    windows = [ServerWindow.of(server, run.start_wall_ns, end_wall_ns) for _, server in sorted(run.servers.items())]
     entries, group = window_figures.entries(windows), window_figures.together(windows)
     shown = (_requests(path), *(servers_tables(entries, group) if entries else []))
     return tuple(table for table in shown if table.rows)

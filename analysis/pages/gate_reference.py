@@ -3,7 +3,7 @@
 from inferload.figures import client_figures, rate_figures, turn_figures
 from inferload.figures.figure import Figure
 from inferload.figures.limits import gate_grammar
-from inferload.figures.server_figures import SERVER_FIGURES
+from inferload.figures.servers.server_figures import SERVER_FIGURES
 
 _STATISTICS = ", ".join((*gate_grammar.STATISTICS, "any percentile"))
 

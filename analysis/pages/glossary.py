@@ -4,7 +4,7 @@ import re
 
 from inferload.figures.client_figures import CLIENT_FIGURES
 from inferload.figures.rate_figures import RATE_FIGURES
-from inferload.figures.server_figures import SERVER_FIGURES
+from inferload.figures.servers.server_figures import SERVER_FIGURES
 from inferload.figures.turn_figures import TURN_FIGURES
 from inferload.results.tables.server_tables import OBSERVED
 from inferload.results.verdict import reasons

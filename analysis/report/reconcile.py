@@ -14,16 +14,16 @@ from typing import Literal
 import numpy as np
 
 from inferload.base.numbers import listed, number, whole
-from inferload.figures import metric_names as names
-from inferload.figures import server_figures
 from inferload.figures.figure import Head
-from inferload.figures.page_kinds import PageKind, of_engine
-from inferload.figures.server_formulas import Reading, known
+from inferload.figures.pages import metric_names as names
+from inferload.figures.pages.page_kinds import PageKind, of_engine
+from inferload.figures.servers import server_figures
+from inferload.figures.servers.server_formulas import Reading, known
 from inferload.figures.table import Table
 from inferload.figures.turn_figures import UPLOAD
 from inferload.servers.replicas import left_out
 from inferload.servers.series import ServerSeries
-from inferload.servers.window_figures import ServerWindow
+from inferload.servers.window import ServerWindow
 from inferload.turns.record import CANCELLED
 
 from ..data import frame

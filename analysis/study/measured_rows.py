@@ -7,8 +7,8 @@ from itertools import product
 from inferload.base.numbers import number
 from inferload.campaign.sweep.grid import words
 from inferload.campaign.sweep.study import Row, Study, StudyTable
-from inferload.figures import server_figures
 from inferload.figures.limits import gate_grammar
+from inferload.figures.servers import server_figures
 from inferload.results.statistics import paired_runs
 from inferload.results.statistics.paired_runs import Effect
 from inferload.scenario.schema.words import Words

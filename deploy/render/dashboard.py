@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from inferload.figures import metric_names as vllm
+from inferload.figures.pages import metric_names as vllm
 from inferload.figures.turn_figures import E2E, HEADLINES, ITL, TTFT, TurnFigure
 
 DATASOURCE = "prometheus"

@@ -17,7 +17,7 @@ from inferload.client.client import ClientSettings, Credentials
 from inferload.client.connection import credentials
 from inferload.client.connection.target import Target
 from inferload.client.turn import TurnTimeouts
-from inferload.figures.page_names import is_simulated
+from inferload.figures.pages.page_names import is_simulated
 from inferload.servers import metrics_targets
 
 _OPTIONS = ("--model", "--api-key-file", "--header", *TLS_OPTIONS)

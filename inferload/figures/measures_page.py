@@ -6,9 +6,9 @@ from inferload.figures import other_clients
 from inferload.figures.client_figures import CLIENT_FIGURES
 from inferload.figures.figure import PEERS
 from inferload.figures.limits.slo import FROM_PLAN
-from inferload.figures.page_kinds import KINDS, VLLM
+from inferload.figures.pages.page_kinds import KINDS, VLLM
 from inferload.figures.rate_figures import RATE_FIGURES
-from inferload.figures.server_figures import SERVER_FIGURES
+from inferload.figures.servers.server_figures import SERVER_FIGURES
 from inferload.figures.turn_figures import STALL_MS, TURN_FIGURES
 from inferload.turns.states import NOT_SERVED_TEXT, NOT_SERVED_WORD, STATES
 

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from msgspec import Struct, field
 
-from inferload.figures.server_figures import Server
+from inferload.figures.servers.server_figures import Server
 from inferload.figures.turn_values import BatchSums
 from inferload.results.documents import summary_document as documents
 from inferload.results.documents.figures_document import Growth

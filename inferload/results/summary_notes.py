@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 
 from inferload.base.numbers import percent
-from inferload.figures.server_figures import Server
+from inferload.figures.servers.server_figures import Server
 from inferload.figures.turn_figures import BY_KEY
 from inferload.results import readers
 from inferload.results.documents.figures_document import Figures

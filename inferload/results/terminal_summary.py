@@ -9,8 +9,15 @@ from inferload.figures import table
 from inferload.figures.client_figures import CPU_SHARE, DELAY, LOOP_LAG
 from inferload.figures.limits.slo import LIMITS, limit_text
 from inferload.figures.rate_figures import ACHIEVED, ATTAINMENT, GOODPUT, INPUT, OFFERED, OUTPUT, TEXTS, TURNS
-from inferload.figures.server_figure import ROUTER, SPEC_DECODE, ServerFigure, entry_block, is_shown, statistic_of
-from inferload.figures.server_figures import SERVER_FIGURES, Server
+from inferload.figures.servers.server_figure import (
+    ROUTER,
+    SPEC_DECODE,
+    ServerFigure,
+    entry_block,
+    is_shown,
+    statistic_of,
+)
+from inferload.figures.servers.server_figures import SERVER_FIGURES, Server
 from inferload.figures.turn_figures import HEADLINES
 from inferload.results import readers
 from inferload.results.documents import summary_document as documents

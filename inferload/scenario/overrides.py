@@ -11,8 +11,8 @@ from inferload.base.errors import UsageError
 from inferload.base.numbers import seconds_of
 from inferload.scenario.files.yaml_text import Fault, Parsed, PathTo, dotted, parse, scalar
 from inferload.scenario.schema.agent import Agent, LiveAgentWorkload
-from inferload.scenario.schema.arrivals import Arrivals
 from inferload.scenario.schema.chat import Chat, Texts
+from inferload.scenario.schema.load.arrivals import Arrivals
 from inferload.scenario.schema.workloads import Mix, Workload
 
 _PATH = re.compile(r"[^.\[\]=]+(\.[^.\[\]=]+|\[\d+\])*")

@@ -18,12 +18,12 @@ from inferload.scenario.files import catalog, typed_yaml
 from inferload.scenario.files.yaml_text import Parsed, as_yaml, parse
 from inferload.scenario.overrides import ADDED_LATER, Override, apply
 from inferload.scenario.schema.agent import BUNDLED_AGENT, LiveAgentWorkload
-from inferload.scenario.schema.arrivals import Arrivals
 from inferload.scenario.schema.base import AtLeastOne, Limit, ScenarioPart, Seed, SloLimits, one_of
 from inferload.scenario.schema.chat import Chat, Texts
 from inferload.scenario.schema.distributions import MOST, NonNegative, Positive
 from inferload.scenario.schema.endpoints import ENDPOINTS, OF_TEXTS, TEXT_KEYS, WITH_QUERY, names_of
 from inferload.scenario.schema.fields import AbortConditions, Gates, Name, Salt, Version
+from inferload.scenario.schema.load.arrivals import Arrivals
 from inferload.scenario.schema.request import RequestOptions
 from inferload.scenario.schema.tasks import REACTING, Tasks
 from inferload.scenario.schema.workloads import Mix, Workload

@@ -12,7 +12,7 @@ import zlib
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
-from inferload.figures.page_names import RAY, with_colon
+from inferload.figures.pages.page_names import RAY, with_colon
 
 # A vLLM page with all histograms has about 150 KB; a page far above this limit is no metrics page.
 MAX_PAGE_BYTES = 32 * 1024 * 1024

@@ -13,9 +13,9 @@ from itertools import islice
 from msgspec import Struct
 
 from inferload.base.clock import NS_PER_S
-from inferload.figures import metric_names as names
-from inferload.figures.page_names import kind_of
-from inferload.figures.server_figures import KEPT_PREFIXES
+from inferload.figures.pages import metric_names as names
+from inferload.figures.pages.page_names import kind_of
+from inferload.figures.servers.server_figures import KEPT_PREFIXES
 from inferload.servers.exposition import REMEMBERED, Labels, PromParser, Sample, age_s
 from inferload.servers.parts import COUNTERS
 

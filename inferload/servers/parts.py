@@ -18,8 +18,8 @@ import numpy as np
 import numpy.typing as npt
 from msgspec import Struct
 
-from inferload.figures import metric_names as names
-from inferload.figures.page_kinds import PART
+from inferload.figures.pages import metric_names as names
+from inferload.figures.pages.page_kinds import PART
 from inferload.servers.exposition import Labels
 
 Floats = npt.NDArray[np.float64]

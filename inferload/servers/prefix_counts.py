@@ -6,7 +6,7 @@ import numpy as np
 from msgspec import Struct
 
 from inferload.base.clock import NS_PER_S
-from inferload.figures import metric_names as names
+from inferload.figures.pages import metric_names as names
 from inferload.servers.series import ServerSeries
 
 _MOST_DIGITS = 18

@@ -18,7 +18,7 @@ from typing import Generic, TypeVar
 
 from msgspec import Struct, field
 
-from inferload.figures import metric_names as names
+from inferload.figures.pages import metric_names as names
 from inferload.servers import parts
 from inferload.servers.exposition import Labels
 

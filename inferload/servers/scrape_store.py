@@ -18,9 +18,9 @@ from msgspec import Struct, field
 from inferload.base import json_text
 from inferload.base.arrow import pa
 from inferload.base.errors import UsageError
-from inferload.figures.page_kinds import PageKind
-from inferload.figures.page_names import kind_of
-from inferload.figures.server_formulas import Floats
+from inferload.figures.pages.page_kinds import PageKind
+from inferload.figures.pages.page_names import kind_of
+from inferload.figures.servers.server_formulas import Floats
 from inferload.servers.exposition import TOO_LARGE
 
 Instants = npt.NDArray[np.int64]

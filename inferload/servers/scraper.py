@@ -33,10 +33,10 @@ from inferload.base.redaction import Redaction
 from inferload.base.rundir import reason
 from inferload.base.threads import native_lock
 from inferload.base.tls import TlsSettings
-from inferload.figures import metric_names as names
-from inferload.figures.page_names import kind_of, names_on_pages, page_meanings
-from inferload.figures.server_figures import READINGS
-from inferload.figures.server_formulas import Reading
+from inferload.figures.pages import metric_names as names
+from inferload.figures.pages.page_names import kind_of, names_on_pages, page_meanings
+from inferload.figures.servers.server_figures import READINGS
+from inferload.figures.servers.server_formulas import Reading
 from inferload.servers import parts, scrapes_file
 from inferload.servers.exposition import TOO_LARGE, Labels, Sample
 from inferload.servers.page_samples import Page, PageSamples

@@ -10,10 +10,10 @@ from msgspec import Struct
 
 from inferload.base.arrow import pa
 from inferload.base.clock import NS_PER_S
-from inferload.figures import metric_names as names
-from inferload.figures.page_kinds import Meaning, PageKind
-from inferload.figures.page_names import names_on_pages, page_meanings
-from inferload.figures.server_formulas import Floats, Reading
+from inferload.figures.pages import metric_names as names
+from inferload.figures.pages.page_kinds import Meaning, PageKind
+from inferload.figures.pages.page_names import names_on_pages, page_meanings
+from inferload.figures.servers.server_formulas import Floats, Reading
 from inferload.servers import parts, replicas
 from inferload.servers.exposition import Labels
 from inferload.servers.scrape_store import Bools, Grid, Instants, Recent, ScrapeStore

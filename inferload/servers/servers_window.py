@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 from msgspec import Struct
 
-from inferload.figures.server_formulas import UNKNOWN, Floats, Over, Reading, Statistic, Window, known
+from inferload.figures.servers.server_formulas import UNKNOWN, Floats, Over, Reading, Statistic, Window, known
 
 
 class ServersWindow(Struct, frozen=True):

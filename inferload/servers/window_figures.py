@@ -1,26 +1,19 @@
-"""Server metrics over a window: the `servers` entries of summary.json, from scrapes.
+"""Figures of servers over a window: the `servers` entries of summary.json. No I/O.
 
-Rates and counts are between the scrapes nearest to the window's two ends, and `window_s` is the time between those two.
-They are None if one of these scrapes is too far from its end (`gap_limit_s`). Gauges are over the scrapes of the window.
-Counters are summed over engines and bridged over restarts. Gauges are never averaged over engines: KV usage is the maximum
-over engines, since the fullest one preempts, queues are sums, and `engines` has the values of each engine. Series of ranks that
-work on the same requests are one value (see `parts`).
+Gauges are never averaged over engines: KV usage is the maximum over engines, since the fullest one preempts, queues are sums,
+and `engines` has the values of each engine.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from functools import cached_property
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
-from msgspec import Struct, field
-from msgspec.structs import replace
 
-from inferload.base.clock import NS_PER_S
-from inferload.figures import metric_names as names
-from inferload.figures import server_figures
-from inferload.figures.server_entry import FigureValue, Histogram, MeanAndMax
-from inferload.figures.server_figure import OF_OTHER_PAGES, ROUTER, SPEC_DECODE, ServerFigure
-from inferload.figures.server_figures import (
+from inferload.figures.pages import metric_names as names
+from inferload.figures.servers import server_figures
+from inferload.figures.servers.server_entry import FigureValue, Histogram, MeanAndMax
+from inferload.figures.servers.server_figure import OF_OTHER_PAGES, ROUTER, SPEC_DECODE, ServerFigure
+from inferload.figures.servers.server_figures import (
     DRAFTS,
     ENGINE_GAUGES,
     HIT_RATE,
@@ -29,21 +22,19 @@ from inferload.figures.server_figures import (
     Engine,
     Server,
 )
-from inferload.figures.server_formulas import (
+from inferload.figures.servers.server_formulas import (
     MS_PER_S,
-    UNKNOWN,
     Floats,
     HistogramMean,
     HitRate,
     Reading,
-    Statistic,
     known,
 )
 from inferload.servers.exposition import TOO_LARGE
 from inferload.servers.prefix_counts import whole_number
-from inferload.servers.scrape_store import Instants
 from inferload.servers.series import MetricSeries, ServerSeries
 from inferload.servers.servers_window import ServersWindow
+from inferload.servers.window import ServerWindow
 
 # Metrics to read for an entry.
 USED = (
@@ -63,42 +54,13 @@ _REASONS = ("reason", "err")
 _SERVER_LABELS = ("worker", "api_base", "envoy_cluster_name")
 _MOST_REASONS = 20
 
-# Longest time without a scrape in a window whose figures are complete: the greater of both.
-_GAP_S = 5.0
-_GAP_INTERVALS = 2.5
 
-
-def gap_limit_s(interval_s: float) -> float:
-    """Return the longest time without a scrape that leaves the figures of a window complete."""
-    return max(_GAP_S, _GAP_INTERVALS * interval_s)
-
-
-def windows_of(
-    servers: Mapping[str, ServerSeries],
-    start_wall_ns: int,
-    end_wall_ns: int,
-    targets: Sequence[str] = (),
-    interval_s: float | None = None,
-) -> list["ServerWindow"]:
-    """Return the half-open window at each target.
-
-    `targets`: configured targets; one that never answered has a window without values. `interval_s`: configured interval
-    of the scrapes; None: their median interval.
-    """
-    silent = {
-        target: ServerSeries(target, np.array([], dtype=np.int64), {}, np.array([], dtype=np.bool_))
-        for target in targets
-    }
-    of_all = sorted((silent | dict(servers)).items())
-    return [ServerWindow.of(server, start_wall_ns, end_wall_ns, interval_s) for _, server in of_all]
-
-
-def entries(windows: Iterable["ServerWindow"]) -> list[Server]:
+def entries(windows: Iterable[ServerWindow]) -> list[Server]:
     """Return one entry per server. None: not reported."""
     return [_entry(window) for window in windows]
 
 
-def together(windows: Iterable["ServerWindow"]) -> dict[str, float | None]:
+def together(windows: Iterable[ServerWindow]) -> dict[str, float | None]:
     """Return each figure of inference servers together by its key, of gauges the mean; empty for fewer than two.
 
     Counts and sums are added, shares are the highest, and means of histograms are by request. A figure is unknown if that of one
@@ -110,134 +72,6 @@ def together(windows: Iterable["ServerWindow"]) -> dict[str, float | None]:
         return {}
     group = ServersWindow(servers, whole=True)
     return {row.key: row.number(group) for row in SERVER_FIGURES if row.block not in OF_OTHER_PAGES}
-
-
-class ServerWindow(Struct, frozen=True, dict=True):
-    """One server between two of its scrapes. `first`, `last`: their indices; None if the window does not have two.
-
-    `interval_s`: configured interval of the scrapes; None: their median interval. `labels`: only of series with these.
-    """
-
-    server: ServerSeries
-    first: int | None
-    last: int | None
-    start_wall_ns: int
-    end_wall_ns: int
-    interval_s: float | None = None
-    labels: Mapping[str, str] = field(default_factory=dict)
-
-    @classmethod
-    def of(
-        cls, server: ServerSeries, start_wall_ns: int, end_wall_ns: int, interval_s: float | None = None
-    ) -> "ServerWindow":
-        """Return the window between the scrapes nearest to the two ends."""
-        interval_s = server.interval_s if interval_s is None else interval_s
-        at_ns = server.wall_ns if len(server.wall_ns) else np.zeros(1)
-        first, last = (int(np.argmin(np.abs(at_ns - end))) for end in (start_wall_ns, end_wall_ns))
-        two = first < last
-        return cls(server, first if two else None, last if two else None, start_wall_ns, end_wall_ns, interval_s)
-
-    @cached_property
-    def scraping_interval_s(self) -> float:
-        """Configured interval of the scrapes, or their median interval; that of the samples if these are rarer, or older."""
-        return max(self.server.interval_s if self.interval_s is None else self.interval_s, self.server.lag_s)
-
-    @property
-    def gap_limit_s(self) -> float:
-        """Longest time without a scrape that leaves the figures complete."""
-        return gap_limit_s(self.scraping_interval_s)
-
-    @cached_property
-    def scrapes(self) -> Instants:
-        """Indices of the window's scrapes. The two at its ends may be outside it by at most an interval."""
-        if self.first is None or self.last is None:
-            return np.array([], dtype=np.int64)
-        indices = np.arange(self.first, self.last + 1)
-        return indices[self._outside_s(indices) <= self.scraping_interval_s]
-
-    @cached_property
-    def ends(self) -> tuple[int, int] | None:
-        """Indices of the two scrapes; None if one is too far from its end of the window, or no scrape is in the window."""
-        if self.first is None or self.last is None or not len(self.scrapes):
-            return None
-        at_ns = self.server.wall_ns[[self.first, self.last]]
-        distance_s = np.abs(at_ns - np.array([self.start_wall_ns, self.end_wall_ns])) / NS_PER_S
-        return (self.first, self.last) if distance_s.max() <= self.gap_limit_s else None
-
-    def _outside_s(self, indices: Instants) -> Floats:
-        at_ns = self.server.wall_ns[indices]
-        return np.abs(at_ns - np.clip(at_ns, self.start_wall_ns, self.end_wall_ns)) / NS_PER_S
-
-    @property
-    def window_s(self) -> float | None:
-        """Time between the two scrapes."""
-        if self.ends is None:
-            return None
-        first, last = self.ends
-        return float(self.server.wall_ns[last] - self.server.wall_ns[first]) / NS_PER_S
-
-    @property
-    def longest_gap_s(self) -> float | None:
-        """Longest time in the window without a scrape, its ends included; None without any scrape."""
-        return self._longest_s(self.server.wall_ns)
-
-    @property
-    def longest_silence_s(self) -> float | None:
-        """Longest time in the window until the page answered, which is later than the time of the scrape; None without any."""
-        took_s = self.server.summed(names.SCRAPE_DURATION)
-        if took_s is None:
-            return self.longest_gap_s
-        return self._longest_s(self.server.wall_ns + np.nan_to_num(took_s / 2 * NS_PER_S).astype(np.int64))
-
-    def _longest_s(self, at_ns: Instants) -> float | None:
-        """Return the longest time of the window between these instants."""
-        if len(at_ns) == 0:
-            return None
-        inside = np.clip(at_ns, self.start_wall_ns, self.end_wall_ns)
-        return float(np.max(np.diff(np.r_[self.start_wall_ns, inside, self.end_wall_ns]))) / NS_PER_S
-
-    @property
-    def in_front(self) -> bool:
-        """True for a page of what stands before engines."""
-        return self.server.in_front
-
-    def publishes(self, metric: str) -> bool:
-        """Return True if the page has the metric."""
-        return metric in self.server.metrics
-
-    def gauge(self, reading: Reading, statistic: Statistic) -> Floats:
-        """Return mean or maximum over the window's scrapes."""
-        values = self.server.read(reading, **self.labels)
-        if values is None:
-            return UNKNOWN
-        inside = values[self.scrapes]
-        inside = inside[~np.isnan(inside)]
-        return np.asarray(inside.mean() if statistic == "mean" else inside.max()) if len(inside) else UNKNOWN
-
-    def delta(self, reading: Reading) -> Floats:
-        """Return the increase of a counter between the two scrapes."""
-        labels = dict([reading.label] if reading.label else ())
-        grown = self.server.grown(reading.metric, **labels, **self.labels)
-        if grown is None or self.ends is None:
-            return UNKNOWN
-        first, last = self.ends
-        return np.asarray(grown[last] - grown[first])
-
-    def per_s(self, reading: Reading) -> Floats:
-        """Return the mean rate of a counter between the two scrapes."""
-        return UNKNOWN if self.window_s is None else np.asarray(self.delta(reading) / self.window_s)
-
-    def restarts(self) -> Floats:
-        """Return the number of restarts between the two scrapes; unknown behind an address with several servers."""
-        if self.ends is None or self.server.replicas > 1:
-            return UNKNOWN
-        first, last = self.ends
-        return np.asarray(np.count_nonzero(self.server.restarted[first + 1 : last + 1]), dtype=np.float64)
-
-    def by_engine(self) -> list["ServerWindow"]:
-        """Return the window of each engine that the gauges name; one without labels if they name none."""
-        metrics = [reading.metric for row in ENGINE_GAUGES for reading in row.formula.readings]
-        return [replace(self, labels=selector) for selector in self.server.engines(*metrics)]
 
 
 def _entry(window: ServerWindow) -> Server:

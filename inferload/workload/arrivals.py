@@ -13,7 +13,7 @@ from math import inf
 from msgspec import Struct
 
 from inferload.scenario.scenario import Scenario
-from inferload.scenario.schema.rate_curves import ALWAYS_ONE, RateCurve
+from inferload.scenario.schema.load.rate_curves import ALWAYS_ONE, RateCurve
 from inferload.workload.sessions import Sessions
 
 

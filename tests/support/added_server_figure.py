@@ -25,7 +25,7 @@ TEXT = f"""\
         ),
     ] = None
 """
-MODULE = "inferload.figures.server_figures"
+MODULE = "inferload.figures.servers.server_figures"
 ENGINE, SERVER = "    requests_waiting: Annotated[MeanAndMax, Meta", "    restarts: Annotated["
 spec = importlib.util.find_spec(MODULE)
 assert spec is not None
@@ -58,7 +58,8 @@ from inferload.servers.exposition import parse  # noqa: E402
 from inferload.servers.scraper import readings  # noqa: E402
 from inferload.servers.scrapes_file import ScrapeColumns  # noqa: E402
 from inferload.servers.series import by_target  # noqa: E402
-from inferload.servers.window_figures import USED, entries, windows_of  # noqa: E402
+from inferload.servers.window import windows_of  # noqa: E402
+from inferload.servers.window_figures import USED, entries  # noqa: E402
 
 S = 1_000_000_000
 TARGET = "http://server:8000"

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator, Mapping
 
-from inferload.scenario.schema.arrivals import ConstantRate, Gamma, Poisson, Rated
+from inferload.scenario.schema.load.arrivals import ConstantRate, Gamma, Poisson, Rated
 
 PROCESSES: Mapping[str, Callable[[float], Rated]] = {
     "constant": lambda _burstiness: ConstantRate(kind="constant", sessions_per_s=1.0),

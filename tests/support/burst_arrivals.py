@@ -9,10 +9,10 @@ from pydantic import Field
 
 from inferload.base.numbers import duration, number
 from inferload.scenario.scenario import Scenario
-from inferload.scenario.schema.arrival_kind import LoadSummary, OpenArrivals, RecordedSessions
 from inferload.scenario.schema.base import AtLeastOne
 from inferload.scenario.schema.distributions import Positive
-from inferload.scenario.schema.rate_curves import ALWAYS_ONE, RateCurve
+from inferload.scenario.schema.load.arrival_kind import LoadSummary, OpenArrivals, RecordedSessions
+from inferload.scenario.schema.load.rate_curves import ALWAYS_ONE, RateCurve
 
 
 class Bursts(OpenArrivals):

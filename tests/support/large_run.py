@@ -21,7 +21,7 @@ from turn_reference import count_all
 
 from inferload.base import rundir
 from inferload.base.clock import Anchor
-from inferload.figures import metric_names as names
+from inferload.figures.pages import metric_names as names
 from inferload.results.summarise.counts import Counts, EndedWorker
 from inferload.scenario import scenario as scenarios
 from inferload.servers.scrapes_file import ScrapeColumns, write_part

@@ -7,7 +7,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from inferload.base import rundir
-from inferload.figures import metric_names as names
+from inferload.figures.pages import metric_names as names
 from inferload.servers.scrapes_file import JOINED, SCHEMA, labels_json
 
 S = 1_000_000_000

@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 import pyarrow as pa
 
-from inferload.figures.server_figures import Server
+from inferload.figures.servers.server_figures import Server
 from inferload.results.documents.summary_document import Results, Summary
 from inferload.results.documents.typed_documents import document_of
 from inferload.results.documents.verdict_document import Outcome
@@ -14,7 +14,8 @@ from inferload.results.summarise.counts import Counts
 from inferload.results.summarise.summarise import summarise
 from inferload.results.verdict import outcome
 from inferload.servers.series import by_target
-from inferload.servers.window_figures import USED, entries, windows_of
+from inferload.servers.window import windows_of
+from inferload.servers.window_figures import USED, entries
 
 NO_TURNS = {"sent": 0, "ok": 0, "failed": 0, "unfinished": 0}
 

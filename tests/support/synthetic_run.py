@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 import summaries
 
 from inferload.base import rundir
-from inferload.figures import metric_names as names
+from inferload.figures.pages import metric_names as names
 from inferload.servers.scrapes_file import ScrapeColumns, write_part
 from inferload.turns.turn_columns import SCHEMA
 

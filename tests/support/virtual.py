@@ -13,7 +13,7 @@ from e2e_runs import FinishedRun, check_counts
 from locust_process import ROOT
 from paths import SUPPORT
 
-from inferload.figures import metric_names as names
+from inferload.figures.pages import metric_names as names
 from inferload.results.open_run import OpenRun
 from inferload.turns.tally import count_faults
 

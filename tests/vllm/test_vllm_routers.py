@@ -15,7 +15,7 @@ from e2e_runs import Sandbox, wait_until
 from gateways import Started
 from inferload.deploy.launcher.server_state import LocalServer
 
-from inferload.figures.server_figures import FINISHED, GENERATION_TOKENS, PROMPT_TOKENS
+from inferload.figures.servers.server_figures import FINISHED, GENERATION_TOKENS, PROMPT_TOKENS
 from inferload.servers.bottleneck.peers import silence_s
 from inferload.servers.scrapes_file import read_scrapes
 from inferload.servers.series import by_target

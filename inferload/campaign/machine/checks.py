@@ -10,8 +10,8 @@ from inferload.campaign.machine.server_evidence import MetricsPage, ServerEviden
 from inferload.client.connection import reader_choice
 from inferload.client.connection.proxies import Proxy
 from inferload.client.refusals import REMEDIES
-from inferload.figures import metric_names
-from inferload.figures.page_names import no_known_engine
+from inferload.figures.pages import metric_names
+from inferload.figures.pages.page_names import no_known_engine
 from inferload.results.verdict.reasons import RULES
 
 Status = Literal["ok", "warn", "fail"]

@@ -28,9 +28,9 @@ from inferload.client.fetch import Fetched, Fetcher, FetchError
 from inferload.client.first_turn import FirstTurn, NoStreamsError, SentTurns, prove
 from inferload.client.probe import ModelList, ServerFacts, facts_of, model_list, model_of
 from inferload.client.turn_record import TurnRequest, TurnResult
-from inferload.figures import metric_names
-from inferload.figures.page_kinds import PageKind, of_engine
-from inferload.figures.page_names import kind_of, page_meanings
+from inferload.figures.pages import metric_names
+from inferload.figures.pages.page_kinds import PageKind, of_engine
+from inferload.figures.pages.page_names import kind_of, page_meanings
 from inferload.figures.rate_figures import HELD_EVENTS, events_per_arrival
 from inferload.figures.turn_figures import ITL
 from inferload.scenario.schema.endpoints import ENDPOINTS

@@ -4,9 +4,10 @@ import re
 
 from msgspec import Struct
 
-from inferload.figures import client_figures, server_figures
+from inferload.figures import client_figures
 from inferload.figures.limits.gate import Gate, GateError
 from inferload.figures.limits.parsed_gate import parse_gate
+from inferload.figures.servers import server_figures
 
 LONGEST_S = 600
 _EXAMPLE = "write it as failed_ratio > 0.5 for 5s"

@@ -8,8 +8,9 @@ import re
 from collections.abc import Sequence
 from difflib import get_close_matches
 
-from inferload.figures import client_figures, rate_figures, server_figures, turn_figures
+from inferload.figures import client_figures, rate_figures, turn_figures
 from inferload.figures.limits.gate import COMPARE, Gate, GateError
+from inferload.figures.servers import server_figures
 
 MEASURE_NAMES = (*turn_figures.BY_KEY, *(figure.key for figure in client_figures.DISTRIBUTIONS))
 _RATE_NAMES = tuple(rate_figures.BY_KEY)

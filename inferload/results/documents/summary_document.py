@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from inferload.base.json_text import Count, Number, Seed
 from inferload.figures.client_figures import CLIENT_FIGURES, ClientFigure
-from inferload.figures.server_figures import Server
+from inferload.figures.servers.server_figures import Server
 from inferload.results.documents.figures_document import (
     NO_SAMPLES,
     Cache,

@@ -8,7 +8,7 @@ import numpy as np
 from msgspec.structs import replace
 
 from inferload.base.arrow import pa, pc
-from inferload.figures import metric_names as names
+from inferload.figures.pages import metric_names as names
 from inferload.results.summarise.counts import Counts
 from inferload.results.summarise.turns import Turns
 from inferload.results.verdict.evidence import Between

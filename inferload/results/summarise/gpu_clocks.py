@@ -4,9 +4,9 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from inferload.figures import metric_names as names
+from inferload.figures.pages import metric_names as names
 from inferload.results.verdict.evidence import GpuClock
-from inferload.servers.window_figures import ServerWindow
+from inferload.servers.window import ServerWindow
 
 _BUSY = 50.0  # per cent of GPU use: the clock of an idle GPU falls as well
 _PARTS = 4  # of the window: the first and the last one are compared

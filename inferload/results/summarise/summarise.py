@@ -10,8 +10,8 @@ from inferload.base import rundir
 from inferload.base.arrow import pa, pc
 from inferload.base.clock import NS_PER_S
 from inferload.base.errors import UsageError
-from inferload.figures import server_figures
-from inferload.figures.server_figures import Server
+from inferload.figures.servers import server_figures
+from inferload.figures.servers.server_figures import Server
 from inferload.figures.turn_values import SLICES, ExactValues, batch_sums, batched_values
 from inferload.results import readers, summary
 from inferload.results.documents.figures_document import Growth, worst
@@ -41,6 +41,7 @@ from inferload.results.verdict.failures import TurnEnds, stopped_by_target
 from inferload.servers import window_figures
 from inferload.servers.series import ServerSeries
 from inferload.servers.servers_window import ServersWindow
+from inferload.servers.window import ServerWindow, windows_of
 from inferload.turns.record import Phase
 from inferload.workload.sessions import Sessions
 
@@ -182,13 +183,13 @@ def _values(turns: Turns | None, exact: ExactValues | None) -> TurnValues:
     )
 
 
-def _windows(run: Counts, servers: Mapping[str, ServerSeries]) -> list[window_figures.ServerWindow]:
+def _windows(run: Counts, servers: Mapping[str, ServerSeries]) -> list[ServerWindow]:
     window = next((w for w in run.course.windows if w.phase == "measure"), None)
     if window is None or window.end_ns is None or not run.servers.metrics_targets:
         return []
     start_ns, end_ns = run.course.anchor.to_wall_ns(window.start_ns), run.course.anchor.to_wall_ns(window.end_ns)
     interval_s = run.plan.scenario.server.interval_s
-    return window_figures.windows_of(servers, start_ns, end_ns, list(run.servers.metrics_targets), interval_s)
+    return windows_of(servers, start_ns, end_ns, list(run.servers.metrics_targets), interval_s)
 
 
 def _facts(run: Counts, turns: Turns | None, entries: list[Server], cache: CacheFigures) -> RunFacts:

@@ -6,7 +6,7 @@ from inferload.base.numbers import number, percent
 from inferload.figures.client_figures import CLIENT_FIGURES, GC_PAUSE
 from inferload.figures.figure import Head
 from inferload.figures.rate_figures import ACHIEVED, INPUT, OFFERED, OUTPUT, TURNS
-from inferload.figures.server_figures import HIT_RATE
+from inferload.figures.servers.server_figures import HIT_RATE
 from inferload.figures.table import Cell, Table
 from inferload.figures.turn_figures import TURN_FIGURES, brief_of
 from inferload.results import readers

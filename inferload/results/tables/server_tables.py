@@ -4,12 +4,12 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from inferload.base.numbers import NOT_KNOWN, percent, short
 from inferload.figures.figure import Layer
-from inferload.figures.page_kinds import VLLM
-from inferload.figures.page_names import no_known_engine
-from inferload.figures.server_blocks import Speculation
-from inferload.figures.server_entry import Histogram, MeanAndMax, ServerFacts
-from inferload.figures.server_figure import ROUTER, SPEC_DECODE, ServerFigure, entry_block
-from inferload.figures.server_figures import OF_STREAMS, SERVER_FIGURES, Server
+from inferload.figures.pages.page_kinds import VLLM
+from inferload.figures.pages.page_names import no_known_engine
+from inferload.figures.servers.server_blocks import Speculation
+from inferload.figures.servers.server_entry import Histogram, MeanAndMax, ServerFacts
+from inferload.figures.servers.server_figure import ROUTER, SPEC_DECODE, ServerFigure, entry_block
+from inferload.figures.servers.server_figures import OF_STREAMS, SERVER_FIGURES, Server
 from inferload.figures.table import Cell, Detailed, Table
 from inferload.results.tables.cells import bounds_text
 from inferload.servers.exposition import OLD_S

@@ -3,10 +3,11 @@
 from collections.abc import Callable, Sequence
 
 from inferload.base.numbers import number
-from inferload.figures import client_figures, rate_figures, server_figures, turn_figures
+from inferload.figures import client_figures, rate_figures, turn_figures
 from inferload.figures.limits.gate import Gate
 from inferload.figures.limits.gate_grammar import MEASURE_NAMES, OF_STREAMS
-from inferload.figures.server_figures import Server
+from inferload.figures.servers import server_figures
+from inferload.figures.servers.server_figures import Server
 from inferload.results.documents.figures_document import NO_SAMPLES, Distribution, Figures, TurnCounts
 from inferload.results.documents.summary_document import OtherRequests, Results
 from inferload.results.documents.verdict_document import GatePolicy, GateResult

@@ -13,8 +13,8 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from inferload.base.numbers import number, percent
-from inferload.figures import metric_names as names
-from inferload.figures import server_figures as figures
+from inferload.figures.pages import metric_names as names
+from inferload.figures.servers import server_figures as figures
 from inferload.run.live.scrape_window import LiveWindow, Values
 from inferload.servers.bottleneck import evidence as facts
 from inferload.servers.bottleneck.finding import QUEUED_SHARE, Finding

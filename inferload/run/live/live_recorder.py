@@ -11,9 +11,9 @@ from typing import Any
 from msgspec import Struct, field
 
 from inferload.base.clock import NS_PER_S
-from inferload.figures import metric_names as names
+from inferload.figures.pages import metric_names as names
 from inferload.figures.rate_figures import ATTAINMENT, EVENTS_PER_ARRIVAL, typical_gap_ms
-from inferload.figures.server_figures import RUNNING
+from inferload.figures.servers.server_figures import RUNNING
 from inferload.figures.turn_figures import ITL
 from inferload.results.rolling_stats import SPAN_S, RecentFigures
 from inferload.run.live.bottleneck import ClientFigures, LiveDiagnosis

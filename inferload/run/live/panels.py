@@ -5,8 +5,8 @@ from typing import Any
 
 from inferload.figures.figure import Figure
 from inferload.figures.rate_figures import ACHIEVED, ATTAINMENT, OFFERED, OUTPUT, RATE_FIGURES, TURNS
-from inferload.figures.server_figure import GPU, SPEC_DECODE, ServerFigure
-from inferload.figures.server_figures import KV_CACHE_USAGE, SERVER_FIGURES, WAITING
+from inferload.figures.servers.server_figure import GPU, SPEC_DECODE, ServerFigure
+from inferload.figures.servers.server_figures import KV_CACHE_USAGE, SERVER_FIGURES, WAITING
 from inferload.figures.turn_figures import HEADLINES, OF_STREAM
 from inferload.results.documents.figures_document import Figures
 from inferload.turns.states import BY_KEY, DROPPED, ENDS, NOT_SERVED

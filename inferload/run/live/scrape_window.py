@@ -5,8 +5,8 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from msgspec import Struct
 
-from inferload.figures import metric_names as names
-from inferload.figures.server_formulas import UNKNOWN, Reading, Statistic
+from inferload.figures.pages import metric_names as names
+from inferload.figures.servers.server_formulas import UNKNOWN, Reading, Statistic
 from inferload.turns.sketch import Floats
 
 # Values of a scrape by the name of their reading.

@@ -9,9 +9,9 @@ from typing import Any
 from msgspec import Struct
 
 from inferload.base.escaping import escaped
-from inferload.figures import server_figures
 from inferload.figures.client_figures import DELAY
 from inferload.figures.limits import gate_grammar
+from inferload.figures.servers import server_figures
 from inferload.results import ci, run_gates, summary
 from inferload.results.documents.figures_document import Figures
 from inferload.results.documents.summary_document import Client, RequestName, Results, Summary

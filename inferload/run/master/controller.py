@@ -19,13 +19,13 @@ from inferload.results.verdict.outcome import WORKERS_ENDED
 from inferload.run.master.end_report import EndReport, Outcome
 from inferload.run.master.execution import Execution
 from inferload.run.master.finish import RunResult
-from inferload.run.master.lifecycle import inbox
 from inferload.run.master.lifecycle.master_run import MasterRun
 from inferload.run.master.lifecycle.phases import LoadStage
 from inferload.run.master.lifecycle.preflight import server_urls
 from inferload.run.master.locust_users import LocustUsers
 from inferload.run.master.process_end import ProcessEnd
 from inferload.run.master.stages import RunStages, Stage
+from inferload.run.master.workers import inbox
 from inferload.run.process.greenlets import DrainedGreenlet
 from inferload.run.process.run_spec import FormValues, LoadOptions, RunOptions, RunSpec, resolve
 from inferload.run.process.settings import ProcessSettings

@@ -22,13 +22,14 @@ from inferload.results.verdict.outcome import SIGNAL_CODES
 from inferload.run.master import finish
 from inferload.run.master.end_report import EndReport, Outcome
 from inferload.run.master.finish import RunResult
-from inferload.run.master.lifecycle import cache_passes, worker_setup
+from inferload.run.master.lifecycle import cache_passes
 from inferload.run.master.lifecycle.cache_passes import CachePass, Passes
 from inferload.run.master.lifecycle.master_run import MasterRun, RunDirectory, RunSetup
 from inferload.run.master.lifecycle.preflight import Preflight, preflight
 from inferload.run.master.locust_users import LocustUsers
 from inferload.run.master.process_end import ProcessEnd
 from inferload.run.master.stages import RunStages, StoppedEarly
+from inferload.run.master.workers import worker_setup
 from inferload.run.process.greenlets import logged_wait
 from inferload.run.process.run_spec import RunSpec
 from inferload.run.process.settings import ProcessSettings

@@ -28,9 +28,9 @@ from inferload.results.terminal_summary import brief, details, diagnosis_line
 from inferload.results.verdict import outcome
 from inferload.run.master.analysis_process import analyse
 from inferload.run.master.lifecycle.master_run import MasterRun
-from inferload.run.master.lifecycle.workers import Member
 from inferload.run.master.manifest import about, manifest, models_of
 from inferload.run.master.run_redaction import redacted
+from inferload.run.master.workers.workers import Member
 from inferload.servers.scrape_http import MetricsUrl
 from inferload.workload.arrivals import schedule_of
 from inferload.workload.plan.load_text import LoadText, load_text

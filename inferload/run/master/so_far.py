@@ -10,7 +10,7 @@ import gevent
 from inferload.base.clock import NS_PER_S, now_ns
 from inferload.base.status_lines import StatusLines
 from inferload.base.threads import AppendedFile
-from inferload.figures import server_figures
+from inferload.figures.servers import server_figures
 from inferload.results.documents.verdict_document import GateResult
 from inferload.results.progress_lines import Snapshot, lines
 from inferload.results.verdict import phase_evidence, validity

@@ -15,8 +15,8 @@ from msgspec import Struct, field
 
 from inferload.base.deployments import Deployment
 from inferload.base.numbers import whole
-from inferload.figures import server_figures
-from inferload.figures.server_formulas import Window
+from inferload.figures.servers import server_figures
+from inferload.figures.servers.server_formulas import Window
 from inferload.servers.bottleneck.finding import LEAST_QUEUE_MS, QUEUED_SHARE
 
 Floats = npt.NDArray[np.float64]

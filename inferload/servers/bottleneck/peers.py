@@ -6,9 +6,9 @@ from statistics import median
 from msgspec import Struct
 
 from inferload.base.numbers import number
-from inferload.figures import server_figures
-from inferload.figures.server_figure import ServerFigure
-from inferload.figures.server_formulas import Window
+from inferload.figures.servers import server_figures
+from inferload.figures.servers.server_figure import ServerFigure
+from inferload.figures.servers.server_formulas import Window
 
 OUTLIER = "outlier"  # code of the finding
 _SILENCE_S, _SILENCE_SCRAPES = 3.0, 5  # without an answer of a metrics page: the longer of both says something

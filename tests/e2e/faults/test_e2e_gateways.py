@@ -11,7 +11,7 @@ from e2e_runs import FinishedRun, RunCase, Sandbox, check_counts, run_cases, sce
 from gateways import Started
 from inferload.analysis.diagnosis.routing import LOSES_HITS, STAYS
 
-from inferload.figures.metric_names import ROUTER_ATTEMPTS, ROUTER_REQUESTS
+from inferload.figures.pages.metric_names import ROUTER_ATTEMPTS, ROUTER_REQUESTS
 from inferload.servers.scrapes_file import read_scrapes
 from inferload.servers.series import by_target
 

@@ -13,7 +13,7 @@ import pytest
 from e2e_runs import FinishedRun, Sandbox, check_counts, scenario
 from gateways import Gateway
 
-from inferload.figures.metric_names import GENERATION_TOKENS, PROMPT_TOKENS, PROMPT_TOKENS_CACHED
+from inferload.figures.pages.metric_names import GENERATION_TOKENS, PROMPT_TOKENS, PROMPT_TOKENS_CACHED
 from inferload.servers import exposition
 from inferload.servers.scrapes_file import read_scrapes
 from inferload.servers.series import by_target

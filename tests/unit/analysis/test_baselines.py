@@ -19,7 +19,7 @@ from made_sides import made_run
 from run_folders import edited, write_run
 
 from inferload.base.errors import UsageError
-from inferload.figures.metric_names import PROCESS_START
+from inferload.figures.pages.metric_names import PROCESS_START
 from inferload.results.statistics.baseline_stats import effect
 from inferload.servers.scrapes_file import ScrapeColumns, write_part
 

@@ -19,8 +19,8 @@ from inferload.analysis.diagnosis.measured_load import MeasuredLoad, Unmet
 
 from inferload.base.numbers import time_of_day
 from inferload.base.rundir import Mark
-from inferload.figures import metric_names as names
-from inferload.figures.page_kinds import VLLM
+from inferload.figures.pages import metric_names as names
+from inferload.figures.pages.page_kinds import VLLM
 from inferload.results.open_run import OpenRun
 from inferload.servers.bottleneck.evidence import Scrapes, WindowEvidence
 from inferload.servers.series import MetricSeries, ServerSeries

@@ -22,8 +22,8 @@ from inferload.analysis.pages.glossary import DEFINITIONS, anchor
 from inferload.analysis.pages.terms import meant
 from inferload.analysis.report import report
 
-from inferload.figures import server_figures
 from inferload.figures.limits import gate_grammar
+from inferload.figures.servers import server_figures
 from inferload.figures.turn_figures import TTFT
 from inferload.results.documents.figures_document import Step
 from inferload.results.latency_limits import IN_RANGE, LatencyLimit, latency_limits

@@ -20,7 +20,7 @@ from inferload.analysis.report import report
 
 from inferload.base import rundir
 from inferload.base.errors import UsageError
-from inferload.figures import metric_names as names
+from inferload.figures.pages import metric_names as names
 from inferload.results.open_run import OpenRun
 from inferload.servers.scrapes_file import ScrapeColumns, join_parts, write_part
 

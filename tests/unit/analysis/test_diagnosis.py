@@ -23,8 +23,8 @@ from window_evidence import changed, window_evidence
 from inferload import cli
 from inferload.base import rundir
 from inferload.base.deployments import Deployment
-from inferload.figures import metric_names as names
-from inferload.figures.page_kinds import DYNAMO, SGLANG, TGI, VLLM, PageKind
+from inferload.figures.pages import metric_names as names
+from inferload.figures.pages.page_kinds import DYNAMO, SGLANG, TGI, VLLM, PageKind
 from inferload.results.open_run import OpenRun
 from inferload.servers.bottleneck.evidence import (
     ClientReason,

@@ -29,9 +29,9 @@ from inferload import cli
 from inferload.base import rundir
 from inferload.base.errors import UsageError
 from inferload.cli import main
-from inferload.figures import metric_names
-from inferload.figures.server_figure import GPU
-from inferload.figures.server_figures import KEPT_PREFIXES, KV_CACHE_USAGE, SERVER_FIGURES
+from inferload.figures.pages import metric_names
+from inferload.figures.servers.server_figure import GPU
+from inferload.figures.servers.server_figures import KEPT_PREFIXES, KV_CACHE_USAGE, SERVER_FIGURES
 from inferload.results.documents.summary_document import OtherRequests
 from inferload.results.open_run import OpenRun
 from inferload.servers.scrapes_file import ScrapeColumns, write_part

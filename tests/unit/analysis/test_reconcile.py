@@ -19,8 +19,8 @@ from inferload.analysis.report.reconcile import json_text, reconcile, tables
 from msgspec import structs
 
 from inferload.base import rundir
-from inferload.figures import metric_names as names
-from inferload.figures.page_kinds import DYNAMO_WORKER
+from inferload.figures.pages import metric_names as names
+from inferload.figures.pages.page_kinds import DYNAMO_WORKER
 from inferload.results.documents.manifest_document import SentBeforeLoad, TargetServer
 from inferload.results.open_run import OpenRun
 from inferload.servers.scrapes_file import ScrapeColumns

@@ -34,7 +34,7 @@ from inferload.base.errors import UsageError
 from inferload.base.numbers import NOT_KNOWN
 from inferload.cli import main
 from inferload.figures.counting import within
-from inferload.figures.server_figures import Server
+from inferload.figures.servers.server_figures import Server
 from inferload.figures.table import Table, head_of
 from inferload.figures.turn_batch import TurnBatch
 from inferload.results.documents.manifest_document import Manifest, ScenarioFile

@@ -15,7 +15,7 @@ from inferload.analysis.data.frames import load
 from inferload.analysis.diagnosis.group import group_findings
 from inferload.analysis.diagnosis.routing import LEAST_LOSS, LEAST_MOVED, LOSES_HITS, STAYS, Routing, judge, moved_share
 
-from inferload.figures import metric_names as names
+from inferload.figures.pages import metric_names as names
 from inferload.results.open_run import OpenRun
 from inferload.servers.bottleneck.evidence import ClientSide, Scrapes, WindowEvidence
 from inferload.servers.bottleneck.finding import Finding

@@ -14,7 +14,7 @@ from inferload.campaign.sweep import study as studies
 from inferload.campaign.sweep.study import Claim, Row, Study
 from inferload.figures.limits import gate_grammar
 from inferload.scenario.files import catalog
-from inferload.scenario.schema.arrivals import Closed
+from inferload.scenario.schema.load.arrivals import Closed
 
 NAMES = sorted(path.stem for path in (catalog.folder() / "studies").glob("*.yaml"))
 PAIRS = 3

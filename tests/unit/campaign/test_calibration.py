@@ -19,7 +19,7 @@ from inferload.campaign.machine import calibration
 from inferload.campaign.machine.calibration import Calibration, Machine, ReferencePace, RunFigures, SizeResult
 from inferload.cli import calibrate
 from inferload.scenario import scenario as scenarios
-from inferload.scenario.schema.arrivals import Closed
+from inferload.scenario.schema.load.arrivals import Closed
 
 PACE = ReferencePace(ttft_ms=50, gap_ms=20, tokens=100)
 MACHINE = Machine("here", "a processor", 4)

@@ -28,7 +28,7 @@ from inferload.cli.doctor import text_of
 from inferload.client.client import ClientSettings
 from inferload.client.connection.target import Target
 from inferload.client.first_turn import FirstTurn, SentTurns, prove
-from inferload.figures.page_kinds import DCGM, KINDS, LLAMA_CPP, SGLANG, VLLM, VLLM_ROUTER, PageKind, of_engine
+from inferload.figures.pages.page_kinds import DCGM, KINDS, LLAMA_CPP, SGLANG, VLLM, VLLM_ROUTER, PageKind, of_engine
 from inferload.scenario.schema.request import RequestOptions
 
 # -- assessment of readings

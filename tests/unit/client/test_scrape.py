@@ -35,8 +35,8 @@ from inferload.base.rundir import SERVER_METRICS
 from inferload.base.tls import TlsSettings
 from inferload.cli.scrape import ScrapeProgress, _duration_s, _interval_s
 from inferload.client.client import Credentials
-from inferload.figures import metric_names as names
-from inferload.figures.metric_names import SCRAPE_DURATION
+from inferload.figures.pages import metric_names as names
+from inferload.figures.pages.metric_names import SCRAPE_DURATION
 from inferload.run.master.lifecycle.scraper_process import Scraping
 from inferload.run.process.settings import ProcessSettings
 from inferload.servers import scrapes_file

@@ -8,7 +8,7 @@ from paths import ROOT
 
 from inferload.figures.client_figures import CLIENT_FIGURES
 from inferload.figures.rate_figures import RATE_FIGURES
-from inferload.figures.server_figures import SERVER_FIGURES
+from inferload.figures.servers.server_figures import SERVER_FIGURES
 from inferload.figures.turn_figures import TURN_FIGURES
 
 # Words that are keys of server figures, and have another meaning in other modules.

@@ -11,11 +11,12 @@ from paths import ROOT
 
 from inferload.base.json_text import Count as CountOf
 from inferload.base.json_text import Number
-from inferload.figures import measures_page, metric_names, rate_figures
-from inferload.figures.page_kinds import KINDS
-from inferload.figures.server_entry import Histogram, MeanAndMax
-from inferload.figures.server_figures import BLOCKS, ENGINE_GAUGES, SERVER_FIGURES, Engine, Server
-from inferload.figures.server_formulas import HistogramMean
+from inferload.figures import measures_page, rate_figures
+from inferload.figures.pages import metric_names
+from inferload.figures.pages.page_kinds import KINDS
+from inferload.figures.servers.server_entry import Histogram, MeanAndMax
+from inferload.figures.servers.server_figures import BLOCKS, ENGINE_GAUGES, SERVER_FIGURES, Engine, Server
+from inferload.figures.servers.server_formulas import HistogramMean
 from inferload.figures.turn_figures import TURN_FIGURES
 from inferload.servers import window_figures
 

@@ -30,7 +30,7 @@ from locust.runners import WorkerNode
 
 from inferload.base.errors import UsageError
 from inferload.locust_adapters import messages, process, runners, tables, tasks, web_page
-from inferload.scenario.schema.arrivals import spawn_duration_s
+from inferload.scenario.schema.load.arrivals import spawn_duration_s
 
 
 def test_default_arguments_are_built_once(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,7 +13,7 @@ from e2e_runs import check_files, mark
 from locust_process import ROOT, csv_rows
 from small_scenario import document
 
-from inferload.figures import metric_names as names
+from inferload.figures.pages import metric_names as names
 from inferload.locust import virtual_runs
 
 FIRST = """

@@ -15,8 +15,8 @@ from small_scenario import small
 from turn_reference import count_all
 
 from inferload.base.clock import Anchor
-from inferload.figures import metric_names as names
-from inferload.figures import page_kinds
+from inferload.figures.pages import metric_names as names
+from inferload.figures.pages import page_kinds
 from inferload.results.summarise.between import between
 from inferload.results.summarise.counts import Others
 from inferload.results.verdict.evidence import Between

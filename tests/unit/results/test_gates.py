@@ -25,7 +25,7 @@ from inferload.figures.limits.gate_grammar import (
     parse,
 )
 from inferload.figures.rate_figures import rates
-from inferload.figures.server_figures import SERVER_FIGURES
+from inferload.figures.servers.server_figures import SERVER_FIGURES
 from inferload.figures.turn_values import SLICES
 from inferload.results.documents.verdict_document import GateResult
 from inferload.results.statistics.intervals import Interval, mean_interval, quantile_interval

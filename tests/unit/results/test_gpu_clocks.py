@@ -5,10 +5,10 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from inferload.figures import metric_names as names
+from inferload.figures.pages import metric_names as names
 from inferload.results.summarise.gpu_clocks import fallen_most
 from inferload.servers.series import MetricSeries, ServerSeries
-from inferload.servers.window_figures import ServerWindow
+from inferload.servers.window import ServerWindow
 
 FALLING = [1500.0] * 4 + [1400.0] * 8 + [1200.0] * 4
 STEADY = [1500.0] * 16

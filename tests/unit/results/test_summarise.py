@@ -25,7 +25,7 @@ from inferload import cli
 from inferload.base import rundir
 from inferload.base.clock import Anchor
 from inferload.base.errors import UsageError
-from inferload.figures import metric_names as names
+from inferload.figures.pages import metric_names as names
 from inferload.results.documents.summary_document import FirstExample, RequestName, Run
 from inferload.results.open_run import OpenRun
 from inferload.results.summarise.counts import Counts, Earlier, EndedWorker, Others

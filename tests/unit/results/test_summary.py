@@ -20,7 +20,7 @@ from inferload.base.clock import Anchor
 from inferload.figures.counting import count_delays
 from inferload.figures.figure import Head
 from inferload.figures.limits.slo import Slo
-from inferload.figures.server_figures import Server
+from inferload.figures.servers.server_figures import Server
 from inferload.figures.table import Table, head_of
 from inferload.figures.turn_figures import BY_KEY, HEADLINES, TURN_FIGURES
 from inferload.figures.turn_values import ExactValues

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from inferload.figures import metric_names as names
+from inferload.figures.pages import metric_names as names
 from inferload.run.live.bottleneck import ClientFigures, LiveDiagnosis
 from inferload.servers.bottleneck.history import WINDOW_S as WINDOW
 from inferload.servers.exposition import parse

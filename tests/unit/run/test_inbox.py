@@ -10,10 +10,10 @@ from msgspec import structs
 
 from inferload.base.clock import NS_PER_S, now_ns
 from inferload.figures.turn_figures import TTFT
-from inferload.run.master.lifecycle import inbox as inboxes
-from inferload.run.master.lifecycle.inbox import Inbox
 from inferload.run.master.lifecycle.phases import LoadStage, RunEnd, RunPhases, RunState
-from inferload.run.master.lifecycle.workers import Roster
+from inferload.run.master.workers import inbox as inboxes
+from inferload.run.master.workers.inbox import Inbox
+from inferload.run.master.workers.workers import Roster
 from inferload.run.process.protocol import WorkerReport
 from inferload.scenario import scenario as scenarios
 from inferload.turns.client_health import Beat, HealthSet

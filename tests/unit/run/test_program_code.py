@@ -18,8 +18,8 @@ from paths import ROOT
 from inferload import __version__
 from inferload.base.errors import UsageError
 from inferload.locust.user_classes import run_name
-from inferload.run.master.lifecycle import worker_setup
-from inferload.run.master.lifecycle.workers import Member
+from inferload.run.master.workers import worker_setup
+from inferload.run.master.workers.workers import Member
 from inferload.run.process.program_code import BUNDLED, LoadedCode, ProgramCode
 from inferload.run.process.user_scenarios import Program
 from inferload.scenario.schema.agent import FILE_MODULE

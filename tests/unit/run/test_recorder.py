@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 from records import S, turn, turns
 from turn_reference import count_all
 
-from inferload.figures import metric_names as names
-from inferload.figures import server_figures
 from inferload.figures.limits.slo import Slo
-from inferload.figures.server_figures import HIT_RATE, KV_CACHE_USAGE, PREEMPTIONS, RUNNING, WAITING
+from inferload.figures.pages import metric_names as names
+from inferload.figures.servers import server_figures
+from inferload.figures.servers.server_figures import HIT_RATE, KV_CACHE_USAGE, PREEMPTIONS, RUNNING, WAITING
 from inferload.results.documents.summary_document import Run
 from inferload.results.documents.verdict_document import Verdict
 from inferload.results.rolling_stats import SPAN_S, Recent

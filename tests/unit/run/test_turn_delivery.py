@@ -15,9 +15,10 @@ import pytest
 
 from inferload.base.clock import Anchor
 from inferload.results.open_run import OpenRun
-from inferload.run.master.lifecycle import delivery, turn_receiver
-from inferload.run.master.lifecycle.turn_receiver import TurnReceiver
-from inferload.run.master.lifecycle.workers import Roster
+from inferload.run.master.lifecycle import delivery
+from inferload.run.master.workers import turn_receiver
+from inferload.run.master.workers.turn_receiver import TurnReceiver
+from inferload.run.master.workers.workers import Roster
 from inferload.run.process import file_pieces, greenlets, protocol
 from inferload.run.process.file_pieces import FilePiece
 from inferload.run.worker import turn_sender

@@ -12,7 +12,7 @@ from e2e_runs import check_files, expected_exit_code, mark, marks_of, scenario
 from locust_process import most_at_once
 from paths import DATA, ROOT, SUPPORT
 
-from inferload.scenario.schema.rate_curves import FOREVER, RateCurve, flat
+from inferload.scenario.schema.load.rate_curves import FOREVER, RateCurve, flat
 from inferload.workload.arrivals import Schedule
 
 SAMPLE = ROOT / "scenarios" / "traces" / "mooncake-sample.jsonl"

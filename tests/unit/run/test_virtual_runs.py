@@ -25,7 +25,7 @@ from locust_process import most_at_once, turns_of
 from inferload import cli
 from inferload.base import rundir
 from inferload.base.clock import NS_PER_S
-from inferload.figures import metric_names as names
+from inferload.figures.pages import metric_names as names
 from inferload.results.open_run import OpenRun
 from inferload.run.virtual import start
 from inferload.run.virtual.loop import MOST_PASSES, replace_hub

@@ -7,7 +7,7 @@ import pytest
 import virtual
 from e2e_runs import scenario
 
-from inferload.figures import metric_names as names
+from inferload.figures.pages import metric_names as names
 from inferload.scenario.schema.endpoints import OF_TEXTS, WITH_QUERY
 
 TEXTS = {"kind": "texts", "texts_per_request": {"dist": "uniform", "min": 1, "max": 5}, "text_tokens": 20}

@@ -19,8 +19,8 @@ from inferload.base.errors import UsageError
 from inferload.locust_adapters.process import WorkerCount
 from inferload.results import readers
 from inferload.results.documents.manifest_document import Anchor
-from inferload.run.master.lifecycle import worker_setup, worker_watchdog
-from inferload.run.master.lifecycle.workers import Member, Roster
+from inferload.run.master.workers import worker_setup, worker_watchdog
+from inferload.run.master.workers.workers import Member, Roster
 from inferload.run.process import greenlets, protocol
 from inferload.run.process.program_code import ProgramCode
 from inferload.scenario import scenario as scenarios
@@ -42,7 +42,7 @@ def test_the_roster_counts_missing_reports() -> None:
 
 def test_the_ping_with_the_shortest_round_trip_gives_the_offset(monkeypatch: pytest.MonkeyPatch) -> None:
     times = iter([1_000, 1_400])
-    monkeypatch.setattr("inferload.run.master.lifecycle.workers.now_ns", lambda: next(times))
+    monkeypatch.setattr("inferload.run.master.workers.workers.now_ns", lambda: next(times))
     member = Member("w0", None, 0, heard_ns=0)
     member.clock.update(sent_ns=800, mono_ns=5_900, wall_ns=10, here_wall_ns=10)  # round trip of 200 ns
     member.clock.update(
@@ -52,7 +52,7 @@ def test_the_ping_with_the_shortest_round_trip_gives_the_offset(monkeypatch: pyt
 
 
 def test_the_same_clock_has_no_offset(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("inferload.run.master.lifecycle.workers.now_ns", lambda: 1_000)
+    monkeypatch.setattr("inferload.run.master.workers.workers.now_ns", lambda: 1_000)
     member = Member("w0", None, 0, heard_ns=0)
     # The reply was fast, the request was slow.
     member.clock.update(sent_ns=800, mono_ns=990, wall_ns=10, here_wall_ns=10, same_clock=True)
@@ -133,7 +133,7 @@ class LossDetection:
 
 def test_a_lost_worker_is_awaited_again_after_a_report(monkeypatch: pytest.MonkeyPatch) -> None:
     at_ns = [0]
-    monkeypatch.setattr("inferload.run.master.lifecycle.workers.now_ns", lambda: at_ns[0])
+    monkeypatch.setattr("inferload.run.master.workers.workers.now_ns", lambda: at_ns[0])
     run = LossDetection("a", "b")
     first, second = run.roster.members
     first.heard_ns = second.heard_ns = 0
@@ -164,7 +164,7 @@ def test_a_worker_without_a_first_report_has_a_longer_timeout(
     silent_s: int, lost: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     at_ns = [0]
-    monkeypatch.setattr("inferload.run.master.lifecycle.workers.now_ns", lambda: at_ns[0])
+    monkeypatch.setattr("inferload.run.master.workers.workers.now_ns", lambda: at_ns[0])
     run = LossDetection("a", "b")
     starting, reporting = run.roster.members
     for member in run.roster.members:
@@ -232,7 +232,7 @@ def test_the_set_up_ends_with_a_worker_that_disconnects(stopped: bool) -> None:
 
 def test_no_worker_is_lost_because_the_master_was_blocked(monkeypatch: pytest.MonkeyPatch) -> None:
     at_ns = [0]
-    for module in ("run.master.lifecycle.workers", "run.process.greenlets"):
+    for module in ("run.master.workers.workers", "run.process.greenlets"):
         monkeypatch.setattr(f"inferload.{module}.now_ns", lambda: at_ns[0])
     run, ears = LossDetection("a"), greenlets.SilenceClock()
     member = run.roster.members[0]

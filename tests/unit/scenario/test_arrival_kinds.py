@@ -15,10 +15,10 @@ from inferload.run.process.run_spec import RunOptions, resolve
 from inferload.scenario import overrides, reference, scenario
 from inferload.scenario.files.yaml_text import ScenarioError
 from inferload.scenario.scenario import Scenario, from_text
-from inferload.scenario.schema import arrival_kind, arrivals, load_profiles, rate_profiles, trace_times
-from inferload.scenario.schema.arrival_kind import OpenArrivals
-from inferload.scenario.schema.arrivals import Arrivals
 from inferload.scenario.schema.base import kinds
+from inferload.scenario.schema.load import arrival_kind, arrivals, load_profiles, rate_profiles, trace_times
+from inferload.scenario.schema.load.arrival_kind import OpenArrivals
+from inferload.scenario.schema.load.arrivals import Arrivals
 from inferload.workload.arrivals import schedule_of
 from inferload.workload.content.data import DataContext
 from inferload.workload.plan.describe import describe

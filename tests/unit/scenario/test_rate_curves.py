@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from inferload.scenario.files.yaml_text import ScenarioError
 from inferload.scenario.scenario import Scenario, from_text
-from inferload.scenario.schema.arrivals import Closed, Rated
-from inferload.scenario.schema.rate_curves import FOREVER, Linear, RateCurve, flat
+from inferload.scenario.schema.load.arrivals import Closed, Rated
+from inferload.scenario.schema.load.rate_curves import FOREVER, Linear, RateCurve, flat
 from inferload.workload.arrivals import Schedule
 from inferload.workload.plan.describe import describe
 

@@ -18,7 +18,7 @@ from inferload.scenario.files import catalog
 from inferload.scenario.files.yaml_text import ScenarioError, parse, scalar
 from inferload.scenario.reference import json_schema
 from inferload.scenario.scenario import Scenario, from_text, load
-from inferload.scenario.schema.arrivals import Closed
+from inferload.scenario.schema.load.arrivals import Closed
 
 KINDS = list(json_schema()["properties"]["workload"]["discriminator"]["mapping"])
 

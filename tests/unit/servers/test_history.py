@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from window_evidence import window_evidence
 
-from inferload.figures import metric_names as names
+from inferload.figures.pages import metric_names as names
 from inferload.run.live.bottleneck import ClientFigures, LiveDiagnosis
 from inferload.servers.bottleneck.evidence import Scrapes
 from inferload.servers.bottleneck.finding import Finding

@@ -16,13 +16,13 @@ from summaries import server_documents as servers_block
 from inferload.base.tls import TlsSettings
 from inferload.client.client import Credentials
 from inferload.client.connection.target import Target
-from inferload.figures import metric_names as names
 from inferload.figures.limits import gate_grammar
-from inferload.figures.page_kinds import KINDS, PageKind
-from inferload.figures.page_names import kind_of, meanings_of, names_on_pages, owner, page_meanings
-from inferload.figures.server_entry import MeanAndMax
-from inferload.figures.server_figures import KEPT_PREFIXES, SERVER_FIGURES, Server
-from inferload.figures.server_formulas import HistogramMean
+from inferload.figures.pages import metric_names as names
+from inferload.figures.pages.page_kinds import KINDS, PageKind
+from inferload.figures.pages.page_names import kind_of, meanings_of, names_on_pages, owner, page_meanings
+from inferload.figures.servers.server_entry import MeanAndMax
+from inferload.figures.servers.server_figures import KEPT_PREFIXES, SERVER_FIGURES, Server
+from inferload.figures.servers.server_formulas import HistogramMean
 from inferload.results.summarise import summarise
 from inferload.results.tables.server_tables import servers_tables
 from inferload.results.verdict import gates
@@ -39,6 +39,7 @@ from inferload.servers.page_samples import PageSamples
 from inferload.servers.scraper import readings
 from inferload.servers.scrapes_file import ScrapeColumns
 from inferload.servers.series import by_target
+from inferload.servers.window import ServerWindow, windows_of
 
 PAGES = DATA / "pages"
 S = 1_000_000_000
@@ -127,7 +128,7 @@ def test_each_figure_that_a_kind_of_page_has_names_for_is_read_from_it(kind: Pag
             for suffix in suffixes:
                 columns.append(at_s * S, "http://server", name + suffix, labels, float(1 + at_s))
     (series,) = by_target([columns.to_table()], window_figures.USED).values()
-    window = window_figures.ServerWindow.of(series, 0, 10 * S)
+    window = ServerWindow.of(series, 0, 10 * S)
     named = {row.key for row in SERVER_FIGURES if row.of_engines and row.names_on(kind)}
     assert {row.key for row in SERVER_FIGURES if row.number(window) is not None and row.of_engines} == named
     assert all(row.lacking(kind) for row in SERVER_FIGURES if row.of_engines and row.key not in named)
@@ -169,7 +170,7 @@ def test_a_router_is_no_server(kind: PageKind) -> None:
             for metric in (names.RUNNING, names.FINISHED, names.GENERATION_TOKENS):
                 columns.append(at_s * S, server, metric, (), value)
     table = columns.to_table()
-    windows = window_figures.windows_of(by_target([table]), 0, 10 * S)
+    windows = windows_of(by_target([table]), 0, 10 * S)
     entries = {entry.target: entry for entry in window_figures.entries(windows)}
     router = entries["http://router"]
     for row in SERVER_FIGURES:
@@ -300,12 +301,12 @@ def test_names_of_parts_are_of_one_engine() -> None:
 def test_a_front_end_and_its_workers_count_each_request_once() -> None:
     pages = [page for page in OF_PAGES if page.startswith("dynamo")]
     servers = by_target([scraped(page, f"http://{page}") for page in pages])
-    together = window_figures.together(window_figures.windows_of(servers, 0, 10 * S))
+    together = window_figures.together(windows_of(servers, 0, 10 * S))
     assert [together[key] for key in ("prompt_tokens", "generation_tokens", "requests_finished")] == [4929, 673, 30]
     assert together["engine_e2e_ms"] == pytest.approx(8060.817762 / 30)
     assert together["kv_cache_usage"] == 0  # of the worker
     assert prefix_counts.prefix_cache([*servers.values()]).block_size == 16
-    note = servers_tables(window_figures.entries(window_figures.windows_of(servers, 0, 10 * S)), together)[0].note
+    note = servers_tables(window_figures.entries(windows_of(servers, 0, 10 * S)), together)[0].note
     assert "frontend, failed requests by reason: 2 request.not_found." in note
     assert "Dynamo's frontend does not publish: KV cache usage; " in note
 
@@ -350,7 +351,7 @@ def test_a_gate_is_on_the_servers_that_can_have_the_figure(
     pages: list[str], gate: str, value: float | None, note: str | None
 ) -> None:
     tables = [scraped(page, f"http://{name}") for name in pages for page in OF_PAGES if name in page]
-    servers = window_figures.entries(window_figures.windows_of(by_target(tables), 0, 10 * S))
+    servers = window_figures.entries(windows_of(by_target(tables), 0, 10 * S))
     found, why = gates._server_value(gate_grammar.parse(gate), servers)
     assert found == value
     assert why is None if note is None else note in str(why)
@@ -368,9 +369,7 @@ def test_a_page_of_no_known_engine_is_named_with_its_series(metrics: list[str], 
         columns.append(at_s * S, "http://server", names.PROCESS_START, (), 1.0)
         if known:
             columns.append(at_s * S, "http://server", names.GPU_USE, (("gpu", "0"),), 50.0)
-    entries = window_figures.entries(
-        window_figures.windows_of(by_target([columns.to_table()], window_figures.USED), 0, 10 * S)
-    )
+    entries = window_figures.entries(windows_of(by_target([columns.to_table()], window_figures.USED), 0, 10 * S))
     assert [entry.unknown_series for entry in entries] == [None if known else len(metrics) + 1]
     note = servers_tables(entries, {})[0].note
     assert (f"http://server: {len(metrics) + 1} series of no known engine." in note) != known

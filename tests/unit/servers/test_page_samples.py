@@ -9,9 +9,9 @@ from inferload.analysis.data import timeline
 from paths import DATA
 from summaries import server_entries
 
-from inferload.figures import metric_names as names
-from inferload.figures import page_names
-from inferload.figures.server_figures import Server
+from inferload.figures.pages import metric_names as names
+from inferload.figures.pages import page_names
+from inferload.figures.servers.server_figures import Server
 from inferload.results.tables.server_tables import servers_tables
 from inferload.run.live.live_recorder import Instant, LiveRecorder
 from inferload.run.live.recorder import Recorder

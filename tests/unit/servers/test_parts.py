@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from summaries import server_documents as servers_block
 
-from inferload.figures import metric_names as names
+from inferload.figures.pages import metric_names as names
 from inferload.servers.exposition import Labels, parse
 from inferload.servers.parts import wholes
 from inferload.servers.scraper import readings

@@ -12,7 +12,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from summaries import server_documents as servers_block
 
-from inferload.figures import metric_names as names
+from inferload.figures.pages import metric_names as names
 from inferload.servers.prefix_counts import prefix_cache
 from inferload.servers.replicas import COUNTERS
 from inferload.servers.scrapes_file import ScrapeColumns

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from inferload.figures import server_figures as figures
-from inferload.figures.server_formulas import UNKNOWN, Floats, Reading, Statistic
+from inferload.figures.servers import server_figures as figures
+from inferload.figures.servers.server_formulas import UNKNOWN, Floats, Reading, Statistic
 from inferload.servers.servers_window import ServersWindow
 
 

@@ -11,15 +11,16 @@ from msgspec import structs
 from summaries import server_documents as servers_block
 from summaries import server_entries as servers_entries
 
-from inferload.figures import metric_names as names
-from inferload.figures.page_names import names_on_pages
-from inferload.figures.server_figure import ROUTER
-from inferload.figures.server_figures import BY_KEY, SERVER_FIGURES
-from inferload.figures.server_formulas import Gauge
+from inferload.figures.pages import metric_names as names
+from inferload.figures.pages.page_names import names_on_pages
+from inferload.figures.servers.server_figure import ROUTER
+from inferload.figures.servers.server_figures import BY_KEY, SERVER_FIGURES
+from inferload.figures.servers.server_formulas import Gauge
 from inferload.servers.prefix_counts import prefix_cache
 from inferload.servers.scrapes_file import ScrapeColumns
 from inferload.servers.series import by_target, growth
-from inferload.servers.window_figures import USED, ServerWindow
+from inferload.servers.window import ServerWindow
+from inferload.servers.window_figures import USED
 
 S = 1_000_000_000
 SERVER = "http://server:8000"

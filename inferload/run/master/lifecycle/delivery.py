@@ -13,8 +13,8 @@ from inferload.base.errors import UsageError
 from inferload.base.threads import in_thread
 from inferload.results.summarise.counts import EndedWorker
 from inferload.run.master.lifecycle.marks import Marks
-from inferload.run.master.lifecycle.turn_receiver import TurnReceiver
-from inferload.run.master.lifecycle.workers import Member, Roster
+from inferload.run.master.workers.turn_receiver import TurnReceiver
+from inferload.run.master.workers.workers import Member, Roster
 from inferload.run.process.greenlets import logged_wait
 from inferload.turns import turns_file
 

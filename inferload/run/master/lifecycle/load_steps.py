@@ -9,9 +9,9 @@ from inferload.base.clock import NS_PER_S, now_ns
 from inferload.base.errors import UsageError
 from inferload.results.tables.cells import step_level
 from inferload.run.master.lifecycle.marks import Marks
-from inferload.run.master.lifecycle.workers import Member
+from inferload.run.master.workers.workers import Member
 from inferload.scenario.scenario import Scenario
-from inferload.scenario.schema.arrivals import Arrivals
+from inferload.scenario.schema.load.arrivals import Arrivals
 from inferload.workload.sessions import Sessions
 
 logger = logging.getLogger(__name__)

@@ -17,17 +17,18 @@ from inferload.results.documents.summary_document import Summary
 from inferload.results.summarise.counts import Arm, Others
 from inferload.run.live.recorder import Recorder
 from inferload.run.master import run_redaction
-from inferload.run.master.lifecycle import delivery, load_steps, other_requests, worker_setup
+from inferload.run.master.lifecycle import delivery, load_steps, other_requests
 from inferload.run.master.lifecycle.cache_passes import Previous
-from inferload.run.master.lifecycle.inbox import Inbox, ReportTotals
 from inferload.run.master.lifecycle.marks import Marks
 from inferload.run.master.lifecycle.phases import GivenUp, LoadStage, RunEnd, RunPhases, RunState
 from inferload.run.master.lifecycle.preflight import Preflight
 from inferload.run.master.lifecycle.run_load import RunLoad
 from inferload.run.master.lifecycle.scraper_process import Scraping
 from inferload.run.master.lifecycle.steering import Steering
-from inferload.run.master.lifecycle.turn_receiver import TurnReceiver
-from inferload.run.master.lifecycle.workers import Member, Roster, WorkerChannel
+from inferload.run.master.workers import worker_setup
+from inferload.run.master.workers.inbox import Inbox, ReportTotals
+from inferload.run.master.workers.turn_receiver import TurnReceiver
+from inferload.run.master.workers.workers import Member, Roster, WorkerChannel
 from inferload.run.process.program_code import ProgramCode
 from inferload.run.process.protocol import Assignment
 from inferload.run.process.run_spec import RunSpec

@@ -13,7 +13,7 @@ from msgspec import Struct
 from inferload.base.clock import NS_PER_S, now_ns
 from inferload.results.abort_conditions import AbortReached
 from inferload.run.master.lifecycle.marks import Marks
-from inferload.run.master.lifecycle.workers import Roster
+from inferload.run.master.workers.workers import Roster
 from inferload.turns.record import Phase, PhaseWindow, stepped
 from inferload.turns.run_windows import phase_windows
 

@@ -15,7 +15,7 @@ from inferload.client.fetch import Fetcher, FetchError
 from inferload.client.first_turn import SentTurns
 from inferload.client.probe import ServerFacts, facts_of, model_list, model_of
 from inferload.client.tokenizer import Tokenizer, chat_tokenizer
-from inferload.figures.page_names import is_simulated, kind_of, no_known_engine
+from inferload.figures.pages.page_names import is_simulated, kind_of, no_known_engine
 from inferload.run.master.lifecycle.first_requests import Prompts, prove_all
 from inferload.run.process.run_spec import RunSpec
 from inferload.run.process.settings import ProcessSettings, client_settings

@@ -11,12 +11,13 @@ from msgspec import Struct
 
 from inferload.base.clock import NS_PER_S, now_ns
 from inferload.results.statistics.steady_state import Steadiness
-from inferload.run.master.lifecycle import load_steps, worker_watchdog
-from inferload.run.master.lifecycle.inbox import Inbox
+from inferload.run.master.lifecycle import load_steps
 from inferload.run.master.lifecycle.marks import Marks
 from inferload.run.master.lifecycle.phases import GivenUp, LoadStage, RunState
 from inferload.run.master.lifecycle.steering import Steering
-from inferload.run.master.lifecycle.workers import LEAD_NS, WorkerChannel
+from inferload.run.master.workers import worker_watchdog
+from inferload.run.master.workers.inbox import Inbox
+from inferload.run.master.workers.workers import LEAD_NS, WorkerChannel
 from inferload.run.process import protocol
 from inferload.run.process.greenlets import sleep_until
 from inferload.run.process.protocol import windows_to_wire

@@ -6,7 +6,7 @@ from api_cases import shape
 from paths import GOLDEN
 from simulator_requests import CHAT, Start, chat
 
-from inferload.figures import metric_names
+from inferload.figures.pages import metric_names
 
 SPECULATION = ("--hardware", "cpu-tiny", "--speculative-config", '{"num_speculative_tokens": 3}')
 READ = {

@@ -6,9 +6,9 @@ from types import MappingProxyType
 
 from msgspec.structs import replace
 
-from inferload.figures import metric_names
-from inferload.figures.metric_names import split_suffix
-from inferload.figures.page_kinds import KIND_OF, KINDS, SIMULATOR, VLLM, Labels, Meaning, PageKind
+from inferload.figures.pages import metric_names
+from inferload.figures.pages.metric_names import split_suffix
+from inferload.figures.pages.page_kinds import KIND_OF, KINDS, SIMULATOR, VLLM, Labels, Meaning, PageKind
 
 # Meanings of the names of all kinds. The order decides if a page has several names for one metric.
 _MEANINGS = {name: kind.meanings(name) for kind in KINDS for name in kind.meaning if name.startswith(kind.prefixes)}

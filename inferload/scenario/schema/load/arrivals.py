@@ -13,13 +13,13 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import Field, model_validator
 
 from inferload.base.numbers import duration, number, plural
-from inferload.scenario.schema import arrival_kind as kinds
 from inferload.scenario.schema.base import AtLeastOne, one_of
 from inferload.scenario.schema.distributions import Positive
-from inferload.scenario.schema.load_profiles import LoadProfile, UserProfile
-from inferload.scenario.schema.rate_curves import ALWAYS_ONE, RateCurve
-from inferload.scenario.schema.rate_profiles import Profile
-from inferload.scenario.schema.trace_times import TraceTimes
+from inferload.scenario.schema.load import arrival_kind as kinds
+from inferload.scenario.schema.load.load_profiles import LoadProfile, UserProfile
+from inferload.scenario.schema.load.rate_curves import ALWAYS_ONE, RateCurve
+from inferload.scenario.schema.load.rate_profiles import Profile
+from inferload.scenario.schema.load.trace_times import TraceTimes
 
 
 class Closed(kinds.ArrivalKind):

@@ -10,8 +10,8 @@ from pydantic import Field
 from inferload.base.errors import UsageError
 from inferload.base.numbers import exact, number
 from inferload.scenario.files.data_files import find
-from inferload.scenario.schema.arrival_kind import LoadSummary, OpenArrivals, RecordedSessions
 from inferload.scenario.schema.distributions import MOST, Positive
+from inferload.scenario.schema.load.arrival_kind import LoadSummary, OpenArrivals, RecordedSessions
 
 
 class TraceTimes(OpenArrivals):

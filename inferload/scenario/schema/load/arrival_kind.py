@@ -9,8 +9,8 @@ from pydantic import Field
 
 from inferload.base.numbers import plural
 from inferload.scenario.schema.base import AtLeastOne, ScenarioPart
-from inferload.scenario.schema.load_profiles import LoadProfile
-from inferload.scenario.schema.rate_curves import RateCurve
+from inferload.scenario.schema.load.load_profiles import LoadProfile
+from inferload.scenario.schema.load.rate_curves import RateCurve
 
 WhenFull = Literal["delay", "drop"]
 

@@ -6,10 +6,10 @@ from msgspec import Meta, Struct
 
 from inferload.base.json_text import Count as CountOf
 from inferload.base.json_text import Number
-from inferload.figures import metric_names as names
-from inferload.figures.server_entry import Histogram, MeanAndMax
-from inferload.figures.server_figure import row
-from inferload.figures.server_formulas import Count, Gauge, HistogramMean, Rate, Ratio, Reading
+from inferload.figures.pages import metric_names as names
+from inferload.figures.servers.server_entry import Histogram, MeanAndMax
+from inferload.figures.servers.server_figure import row
+from inferload.figures.servers.server_formulas import Count, Gauge, HistogramMean, Rate, Ratio, Reading
 
 _SPECULATION, _DRAFTS = "speculation", "draft tokens, tok/s"
 

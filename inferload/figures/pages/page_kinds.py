@@ -8,7 +8,7 @@ from typing import Literal
 
 from msgspec import Struct
 
-from inferload.figures import metric_names as names
+from inferload.figures.pages import metric_names as names
 
 Labels = tuple[tuple[str, str], ...]  # names and values
 PART = "inferload_part"  # label of the parts of a metric that a page has under several names

@@ -19,8 +19,8 @@ from inferload.results.verdict.outcome import INVALID_CALL, WORKERS_ENDED
 from inferload.results.verdict.phase_evidence import MeasureSoFar
 from inferload.run.live.recorder import Recorder
 from inferload.run.master.lifecycle.phases import RunState
-from inferload.run.master.lifecycle.turn_receiver import TurnReceiver
-from inferload.run.master.lifecycle.workers import GAP_S, Member
+from inferload.run.master.workers.turn_receiver import TurnReceiver
+from inferload.run.master.workers.workers import GAP_S, Member
 from inferload.run.process import protocol
 from inferload.run.process.greenlets import sleep_until
 from inferload.run.process.protocol import WorkerReport

@@ -9,7 +9,7 @@ import gevent
 
 from inferload.base.clock import NS_PER_S, cpu_ns, now_ns
 from inferload.run.master.lifecycle.marks import Marks
-from inferload.run.master.lifecycle.workers import LOST_S, START_LOST_S, Member, Roster
+from inferload.run.master.workers.workers import LOST_S, START_LOST_S, Member, Roster
 from inferload.run.process.greenlets import ROUND_S, SilenceClock
 
 logger = logging.getLogger(__name__)

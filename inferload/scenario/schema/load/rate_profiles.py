@@ -13,8 +13,8 @@ from inferload.base.numbers import duration, exact, number, plural
 from inferload.scenario.files.data_files import find
 from inferload.scenario.schema.base import ScenarioPart
 from inferload.scenario.schema.distributions import NonNegative, Positive
-from inferload.scenario.schema.load_profiles import LoadProfile, Ramp, Steps
-from inferload.scenario.schema.rate_curves import FOREVER, Linear, RateCurve, flat
+from inferload.scenario.schema.load.load_profiles import LoadProfile, Ramp, Steps
+from inferload.scenario.schema.load.rate_curves import FOREVER, Linear, RateCurve, flat
 
 
 class RateProfile(LoadProfile):

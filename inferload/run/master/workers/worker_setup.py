@@ -13,7 +13,7 @@ from inferload.base.errors import UsageError
 from inferload.base.numbers import plural
 from inferload.locust_adapters.process import WorkerCount
 from inferload.results import readers
-from inferload.run.master.lifecycle.workers import Member, Send
+from inferload.run.master.workers.workers import Member, Send
 from inferload.run.process import protocol
 from inferload.run.process.program_code import ProgramCode
 from inferload.run.process.protocol import Assignment

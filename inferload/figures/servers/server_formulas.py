@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 from msgspec import Struct
 
-from inferload.figures import metric_names as names
+from inferload.figures.pages import metric_names as names
 
 Floats = npt.NDArray[np.float64]
 Statistic = Literal["mean", "max"]

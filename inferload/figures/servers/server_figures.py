@@ -12,12 +12,21 @@ from msgspec import Meta, Struct
 
 from inferload.base.json_text import Count as CountOf
 from inferload.base.json_text import Number
-from inferload.figures import metric_names as names
-from inferload.figures.page_kinds import PREFIXES, PageKind
-from inferload.figures.server_blocks import Gpu, Router, Speculation, WaitingByReason
-from inferload.figures.server_entry import Histogram, MeanAndMax, ServerFacts
-from inferload.figures.server_figure import GPU, ROUTER, SPEC_DECODE, ServerFigure, row
-from inferload.figures.server_formulas import Count, Gauge, HistogramMean, HitRate, Rate, Ratio, Reading, Restarts
+from inferload.figures.pages import metric_names as names
+from inferload.figures.pages.page_kinds import PREFIXES, PageKind
+from inferload.figures.servers.server_blocks import Gpu, Router, Speculation, WaitingByReason
+from inferload.figures.servers.server_entry import Histogram, MeanAndMax, ServerFacts
+from inferload.figures.servers.server_figure import GPU, ROUTER, SPEC_DECODE, ServerFigure, row
+from inferload.figures.servers.server_formulas import (
+    Count,
+    Gauge,
+    HistogramMean,
+    HitRate,
+    Rate,
+    Ratio,
+    Reading,
+    Restarts,
+)
 
 _COMPUTED = Reading(names.PROMPT_TOKENS_BY_SOURCE, label=("source", names.LOCAL_COMPUTE))
 _KV, _OUTPUT, _PROMPT, _REQUESTS = ("KV cache and cache hits, %", "output, tok/s", "prompt, tok/s", "requests")

@@ -7,10 +7,10 @@ from typing import Any
 from msgspec import structs
 
 from inferload.figures.figure import Figure, Layer
-from inferload.figures.metric_names import split_suffix
-from inferload.figures.page_kinds import PageKind
-from inferload.figures.server_entry import FigureValue, ServerFacts
-from inferload.figures.server_formulas import (
+from inferload.figures.pages.metric_names import split_suffix
+from inferload.figures.pages.page_kinds import PageKind
+from inferload.figures.servers.server_entry import FigureValue, ServerFacts
+from inferload.figures.servers.server_formulas import (
     GAUGE,
     Count,
     Formula,

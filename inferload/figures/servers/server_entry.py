@@ -5,7 +5,7 @@ from typing import Annotated, Any
 from msgspec import Meta, Struct
 
 from inferload.base.json_text import Count, Number
-from inferload.figures.page_kinds import KIND_OF, PageKind
+from inferload.figures.pages.page_kinds import KIND_OF, PageKind
 
 
 class MeanAndMax(Struct, frozen=True, kw_only=True):

@@ -1,0 +1,1 @@
+"""Figures of servers, one row each with its formula over a window."""

@@ -1,0 +1,1 @@
+"""When turns are sent: arrivals, profiles and curves of the load."""
