@@ -89,6 +89,8 @@ def brief(summary: documents.Summary, load: str = "") -> str:
     failed = failures.turn_lines(summary)
     if failed:
         rows.append(("failed", "; ".join(failed[:2])))
+    if summary.conformity is not None:
+        rows.append(("rules", summary.conformity.text))
     if summary.notes:
         rows.append(("note", "; ".join(summary.notes)))
     width = max(len(title) for title, _ in rows)

@@ -25,6 +25,7 @@ ADDED_LATER: Mapping[str, object] = {
     "abort_on": [],
     "request.cookies": True,
     "request.wrong_length": "stop",
+    "rules": None,
 }  # dotted path: default
 
 

@@ -22,8 +22,9 @@ from inferload.scenario.schema.base import AtLeastOne, Limit, ScenarioPart, Seed
 from inferload.scenario.schema.chat import Chat, Texts
 from inferload.scenario.schema.distributions import MOST, NonNegative, Positive
 from inferload.scenario.schema.endpoints import ENDPOINTS, OF_TEXTS, TEXT_KEYS, WITH_QUERY, names_of
-from inferload.scenario.schema.fields import AbortConditions, Gates, Name, Salt, Version
+from inferload.scenario.schema.fields import AbortConditions, Gates, Name, Rules, Salt, Version
 from inferload.scenario.schema.load.arrivals import Arrivals
+from inferload.scenario.schema.replay import Replay
 from inferload.scenario.schema.request import RequestOptions
 from inferload.scenario.schema.tasks import REACTING, Tasks
 from inferload.scenario.schema.workloads import Mix, Workload
@@ -38,9 +39,10 @@ class Phases(ScenarioPart):
     warmup_turns: AtLeastOne | None = Field(
         default=None, description="end the warm-up after so many turns, at the latest after warmup_s; null: warmup_s"
     )
-    warmup_until: Literal["steady"] | None = Field(
+    warmup_until: Literal["steady", "primed"] | None = Field(
         default=None,
-        description="steady: end the warm-up when TTFT is steady, at the latest after warmup_s; null: warmup_s",
+        description="end the warm-up, at the latest after warmup_s: steady: when TTFT is steady; primed: when the turns of "
+        "workload.start are over; null: after warmup_s",
     )
     measure_s: Positive | None = Field(
         default=None,
@@ -150,6 +152,10 @@ class Scenario(ScenarioPart):
     abort_on: AbortConditions = Field(
         default=(), description='conditions that abort the run, such as "failed_ratio > 0.5 for 5s"'
     )
+    rules: Rules | None = Field(
+        default=None,
+        description="published rules that the results are compared with, such as agentx; null: none",
+    )
     server: ServerOptions = Field(default=ServerOptions(), description="scraping of the server's metrics")
 
     @model_validator(mode="after")
@@ -161,6 +167,25 @@ class Scenario(ScenarioPart):
                 f"phases.{name} cannot be combined with arrivals.profile, which needs a fixed start of the measure phase; "
                 "give warmup_s alone"
             )
+        return self
+
+    @model_validator(mode="after")
+    def _users_are_known(self) -> "Scenario":
+        """Check what keys of replays need: a constant number of users, and a warm-up."""
+        replays = [each for each in self._workloads if isinstance(each, Replay)]
+        changing = self.arrivals.most_users is None or self.arrivals.load_profile is not None
+        for key in ("start", "max_system_idle_s") if changing else ():
+            if any(getattr(each, key) is not None for each in replays):
+                raise ValueError(
+                    f"workload.{key} needs a constant number of users; use arrivals.kind closed without profile"
+                )
+        begun = any(each.start is not None for each in replays)
+        if begun and not self.phases.warmup_s:
+            raise ValueError(
+                "workload.start sends turns in the warm-up; add its longest time, such as phases.warmup_s: 600"
+            )
+        if self.phases.warmup_until == "primed" and not begun:
+            raise ValueError("phases.warmup_until: primed needs workload.start; add it, or use steady")
         return self
 
     @model_validator(mode="before")
@@ -252,6 +277,12 @@ class Scenario(ScenarioPart):
         return (
             [member.workload for member in self.workload.classes] if isinstance(self.workload, Mix) else [self.workload]
         )
+
+    @property
+    def max_system_idle_s(self) -> float | None:
+        """Longest time without a turn in flight; None: no limit."""
+        limits = [each.max_system_idle_s for each in self._workloads if isinstance(each, Replay)]
+        return min((limit for limit in limits if limit is not None), default=None)
 
     @property
     def of_tasks(self) -> bool:

@@ -46,6 +46,11 @@ class RunWindows:
         return self.all[0].start_ns if self.all else None
 
     @property
+    def measure_start_ns(self) -> int | None:
+        """Start of the measure phase; None if not known yet."""
+        return next((window.start_ns for window in self.all if window.phase == "measure"), None)
+
+    @property
     def load_end_ns(self) -> int | None:
         """End of the measure phase; None if not known yet."""
         return next((window.end_ns for window in reversed(self.all) if window.phase == "measure"), None)

@@ -5,14 +5,15 @@ from functools import partial
 from itertools import groupby, takewhile
 from math import inf
 from random import Random
-from typing import Any
+from typing import Any, Literal
 
+from msgspec import Struct
 from msgspec.structs import replace
 
-from inferload.base.numbers import plural
+from inferload.base.numbers import duration, percent, plural
 from inferload.scenario.files.data_files import find
 from inferload.scenario.schema.replay import Replay
-from inferload.workload.content.data import DataContext, Notes, Opened, same_as_master
+from inferload.workload.content.data import DataContext, Notes, Opened, Primers, same_as_master
 from inferload.workload.content.images import picture_url
 from inferload.workload.content.messages import BLOCK, Message, Piece, first_tokens
 from inferload.workload.content.script import Ask, Fork, Script, Sent, TurnReply, Work, Worked
@@ -29,7 +30,7 @@ class ReplaySessions(Opened):
     draws = False
 
     def __init__(self, workload: Replay, class_name: str, data: DataContext) -> None:
-        self._workload, self._name = workload, class_name
+        self._workload, self._name, self._data = workload, class_name, data
         window = TimeWindow(workload.window.from_s, workload.window.to_s)
         path = find(workload.path, data.origin, or_folder=True)
         in_table = workload.format == "csv"
@@ -52,7 +53,25 @@ class ReplaySessions(Opened):
         lap, number = divmod(index, self._count)
         if lap:
             notes["sessions from a repetition of the trace"] += 1
-        return self._script(number, _SessionScript(self._workload, self.index, lap, index, notes))
+        start = self._start(index)
+        return self._script(number, _SessionScript(self._workload, self.index, lap, index, notes, start=start))
+
+    def _start(self, index: int) -> float | None:
+        """Return the point of a session's recorded time at which it begins, as a share; None: with its first turn."""
+        start, data = self._workload.start, self._data
+        if start is None or index >= data.users:
+            return None
+        return Random(f"{data.seed}/start/{index}").uniform(start.from_share, start.to_share)
+
+    def primers(self, index: int) -> Primers:
+        """Return the number of turns that session `index` sends in the warm-up."""
+        start = self._start(index)
+        script = _SessionScript(self._workload, self.index, 0, index, Notes(), start=start)
+        turns = script.opened(self.index.session(index % self._count))
+        if start is None or not turns:
+            return Primers(0, 0)
+        begun = script.begun(turns, start)
+        return Primers(len(begun.primers), begun.extra)
 
     def _script(self, number: int, script: "_SessionScript") -> Script:
         """Read a session and run its script. A session of many lines is read in a thread, to keep the event loop free."""
@@ -91,6 +110,14 @@ class ReplaySessions(Opened):
             f"{self._workload.path} ({index.format.name}): {plural(len(index), 'session')}, {plural(index.turns, 'turn')}"
         ]
         lines += index.losses()
+        if (start := self._workload.start) is not None:
+            shares = f"{percent(start.from_share)} to {percent(start.to_share)}"
+            extra = f", and {plural(start.warmup_turns, 'turn')} after it" if start.warmup_turns else ""
+            lines.append(
+                f"the first session of each user begins at {shares} of its time: primers{extra} in the warm-up"
+            )
+        if (most_s := self._workload.max_system_idle_s) is not None:
+            lines.append(f"without a turn in flight for {duration(most_s)}, all users go on earlier")
         if index.out_of_order:
             lines.append(f"{plural(index.out_of_order, 'turn')} out of order in the file, sorted by time")
         return lines + index.in_words()
@@ -103,19 +130,55 @@ _BYTES_AT_ONCE = 64 * 1024
 class _SessionScript:
     """Script of one session of a replay."""
 
-    def __init__(self, workload: Replay, trace: TraceIndex, lap: int, index: int, notes: Notes) -> None:
-        self._workload, self._trace, self._notes, self._index = workload, trace, notes, index
+    def __init__(
+        self, workload: Replay, trace: TraceIndex, lap: int, index: int, notes: Notes, *, start: float | None
+    ) -> None:
+        self._workload, self._trace, self._notes, self._index, self._start = workload, trace, notes, index, start
+        self._goes_on_s: float | None = None  # its time at the start of the measure phase, if it began before
         self._scope = BLOCK + (f"{lap}/" if lap else "")
         self._begins_s = 0.0
         self._clock = _UNCAPPED
 
     def session(self, recorded: Sequence[RecordedTurn]) -> Script:
         """Run the turns of the main agent and those of its sub-agents."""
-        self._begins_s = min(turn.at_s for turn in recorded)
-        self._clock = IdleCap(recorded, self._workload.max_idle_s)
+        turns = self.opened(recorded)
         if self._clock.cut:
             self._notes["idle gaps cut to max_idle_s"] += self._clock.cut
-        return self._agent(list(self._fitting(recorded)), 0, None, self._context(), self._trace.of_agents)
+        if self._start is not None and turns:
+            return self._begin(self.begun(turns, self._start))
+        return self._agent(turns, 0, None, self._context(), self._trace.of_agents)
+
+    def opened(self, recorded: Sequence[RecordedTurn]) -> list[RecordedTurn]:
+        """Return the turns that the session sends, and set its clock."""
+        self._begins_s = min(turn.at_s for turn in recorded)
+        self._clock = IdleCap(recorded, self._workload.max_idle_s)
+        return list(self._fitting(recorded))
+
+    def begun(self, turns: Sequence[RecordedTurn], start: float) -> "_Begun":
+        """Return the turns of a session that goes on from a point of its time, as cut by `max_idle_s`. At least one is left."""
+        clock = self._clock
+        first_s, last_s = (limit(clock(turn.at_s) for turn in turns) for limit in (min, max))
+        at_s = min(last_s, first_s + (last_s - first_s) * start)
+        rest = [turn for turn in turns if clock(turn.at_s) >= at_s]
+        latest = {turn.agent: turn for turn in turns if clock(turn.at_s) < at_s}
+        going = {turn.agent for turn in rest}
+        primers = sorted((turn for agent, turn in latest.items() if agent in going), key=lambda turn: turn.at_s)
+        assert self._workload.start is not None
+        extra = sorted(rest, key=lambda turn: turn.at_s)[: min(self._workload.start.warmup_turns, len(rest) - 1)]
+        sent = set(map(id, extra))
+        short = [replace(turn, output_tokens=1) for turn in extra]
+        goes_on_s = max(at_s, clock(extra[-1].at_s)) if extra else at_s
+        left = [turn for turn in rest if id(turn) not in sent]
+        return _Begun([*primers, *short], len(short), left, goes_on_s)
+
+    def _begin(self, begun: "_Begun") -> Script:
+        """Send the turns of the warm-up one after the other, then the rest from the start of the measure phase on."""
+        context = self._context()
+        for turn in begun.primers:
+            whole = yield from self._whole(turn)
+            yield replace(self._ask(self._prompt(whole, context), whole, None, False), due_s=None, phase="warmup")
+        self._goes_on_s = begun.goes_on_s
+        yield from self._agent(begun.rest, 0, None, context, self._trace.of_agents)
 
     def _agent(
         self, recorded: Sequence[RecordedTurn], depth: int, before: RecordedTurn | None, context: "_Context", last: bool
@@ -209,7 +272,9 @@ class _SessionScript:
     def _ask(self, messages: tuple[Message, ...], turn: RecordedTurn, before: RecordedTurn | None, final: bool) -> Ask:
         due_s, pause_s = self._when(turn, before)
         for_tools = turn.after == "tool" or bool(turn.agent) or bool(before is not None and before.agent)
-        return Ask(messages, turn.output_tokens, pause_s, due_s, pause="tool" if for_tools else "think", final=final)
+        phase: Literal["measure"] | None = None if self._goes_on_s is None or due_s is None else "measure"
+        pause: Literal["tool", "think"] = "tool" if for_tools else "think"
+        return Ask(messages, turn.output_tokens, pause_s, due_s, pause=pause, final=final, phase=phase)
 
     def _blocks(self, turn: RecordedTurn) -> Message:
         """Return a prompt as one message of blocks. Tokens beyond the blocks are text that no other prompt has."""
@@ -228,7 +293,11 @@ class _SessionScript:
         """Return (due time since the session's arrival, pause after the previous answer); one applies."""
         workload, clock = self._workload, self._clock
         if workload.pacing == "recorded" and turn.timed:
-            return (clock(turn.at_s) - clock(self._begins_s)) / workload.speed, 0.0
+            begins_s = clock(self._begins_s) if self._goes_on_s is None else self._goes_on_s
+            return (clock(turn.at_s) - begins_s) / workload.speed, 0.0
+        if before is None and self._goes_on_s is not None:
+            due_s = 0.0 if workload.pacing == "none" else clock(turn.at_s) - self._goes_on_s
+            return due_s / workload.speed, 0.0
         if workload.pacing == "none" or before is None:
             return None, 0.0
         own = turn.pause_s is not None and before.agent == turn.agent
@@ -238,6 +307,18 @@ class _SessionScript:
             self._notes["pauses cut to max_pause_s"] += 1
             pause_s = workload.max_pause_s
         return None, pause_s
+
+
+class _Begun(Struct, frozen=True):
+    """Turns of a session that begins within its trace: those of the warm-up, the rest, and its time between them.
+
+    `extra`: how many of the first are after the start of the session.
+    """
+
+    primers: list[RecordedTurn]
+    extra: int
+    rest: list[RecordedTurn]
+    goes_on_s: float
 
 
 _UNCAPPED = IdleCap((), None)

@@ -2,7 +2,7 @@
 
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Mapping
-from itertools import accumulate, count
+from itertools import accumulate, count, islice
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -15,7 +15,7 @@ from inferload.scenario.scenario import Scenario
 from inferload.scenario.schema.agent import Agent
 from inferload.scenario.schema.tasks import REACTING, Tasks
 from inferload.scenario.schema.workloads import Mix, Single
-from inferload.workload.content.data import DataContext, Notes, Opened
+from inferload.workload.content.data import DataContext, Notes, Opened, Primed, Primers
 from inferload.workload.content.messages import BLOCK, SHARED, Message
 from inferload.workload.content.script import Script, Session, outline
 
@@ -51,7 +51,7 @@ class Sessions:
 
     def __init__(self, scenario: Scenario, data: DataContext | None = None) -> None:
         self._seed = scenario.seed
-        self.data = replace(data or DataContext(), seed=scenario.seed)
+        self.data = replace(data or DataContext(), seed=scenario.seed, users=scenario.arrivals.most_users or 0)
         self.origin = self.data.origin  # scenario file, for relative paths
         self._opened: dict[str, Opened] = {}
         self.notes = Notes()
@@ -106,6 +106,13 @@ class Sessions:
     def open(self) -> Mapping[str, Opened]:
         """Open the data of all classes. UsageError (one line) for missing or malformed data."""
         return {name: self._open(name, workload) for name, workload in self._classes if workload.kind in OPENERS}
+
+    def primers(self) -> Primers:
+        """Return the turns that the first sessions of all users send in the warm-up, in all; `extra`: the fewest of one."""
+        replays = {name: opened for name, opened in self.open().items() if isinstance(opened, Primed)}
+        firsts = ((self.class_of(index), index) for index in islice(self.indexes, self.data.users))
+        found = [replays[name].primers(index) for name, index in firsts if name in replays]
+        return Primers(sum(each.turns for each in found), min((each.extra for each in found), default=0))
 
     def agent_files(self) -> tuple[Path, ...]:
         """Return the files of the classes of live agents."""

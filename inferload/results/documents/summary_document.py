@@ -12,6 +12,7 @@ from msgspec import Struct
 from inferload.base.json_text import Count, Number, Seed
 from inferload.figures.client_figures import CLIENT_FIGURES, ClientFigure
 from inferload.figures.servers.server_figures import Server
+from inferload.results.documents.conformity_document import Conformity
 from inferload.results.documents.figures_document import (
     NO_SAMPLES,
     Cache,
@@ -330,6 +331,10 @@ class Results(Figures, frozen=True, kw_only=True):
         dict[str, Task],
         means("agent tasks by class ([agents](../how-to/agents.md)); empty if turn records are missing"),
     ] = {}
+    conformity: Annotated[
+        Conformity | None,
+        means("comparison with [published rules](../how-to/agent-benchmarks.md); null: the scenario names none"),
+    ] = None
 
     @classmethod
     def of_part(cls, part: Figures, **more: Any) -> "Results":

@@ -14,6 +14,7 @@ from inferload.figures.servers import server_figures
 from inferload.figures.servers.server_figures import Server
 from inferload.figures.turn_values import SLICES, ExactValues, batch_sums, batched_values
 from inferload.results import readers, summary
+from inferload.results.documents.conformity_document import Conformity
 from inferload.results.documents.figures_document import Growth, worst
 from inferload.results.documents.summary_document import Stopped, Summary, Task, TurnRecords
 from inferload.results.documents.typed_documents import document_of
@@ -76,6 +77,7 @@ def of_run(opened: OpenRun) -> Summary:
         cache=cache.block,
         turn_records=records,
         tasks={} if turns is None else _tasks(turns),
+        conformity=_conformity(run, turns),
     )
     return Summary.of(results, outcome.judge(results, run.early, run.policies.policy))
 
@@ -104,6 +106,14 @@ def _split_by(servers: Servers) -> dict[str, list[str]]:
     """Targets and models, if there are several."""
     columns = {"target": list(servers.targets), "model": list(servers.models)}
     return {column: values for column, values in columns.items() if len(values) > 1}
+
+
+def _conformity(run: Counts, turns: Turns | None) -> Conformity | None:
+    if run.plan.scenario.rules is None:
+        return None
+    from inferload.results.verdict.conformity import conformity  # of runs by published rules
+
+    return conformity(run, turns)
 
 
 def _tasks(turns: Turns) -> dict[str, Task]:

@@ -332,8 +332,20 @@ def _all_equal(blocks: Sequence[Distribution]) -> bool:
     )
 
 
+def _conformity(summary: Results) -> list[Table]:
+    """Rules of a published benchmark, violated ones first."""
+    found = summary.conformity
+    if found is None:
+        return []
+    ordered = sorted(found.rules, key=lambda each: (each.result == "ok", each.result != "violated"))
+    rows: Rows = [(each.rule, each.wanted, each.found, each.result, each.source) for each in ordered]
+    note = f"{found.text}. Read in {' '.join(filter(None, (found.package, found.version)))} on {found.read}."
+    return [Table("conformity", "Published rules", ("rule", "wanted", "found", "result", "source"), rows, note)]
+
+
 _TABLES: tuple[Callable[[Results], list[Table]], ...] = (
     _gates,
+    _conformity,
     _latency,
     rate_tables.slo,
     rate_tables.business,

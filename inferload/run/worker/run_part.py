@@ -78,6 +78,11 @@ class RunPart:
         if data.has_files:  # in a thread: heartbeats must go on while a large file is read
             in_thread(sessions.open)
         stripe, stripes = assignment.stripe, assignment.stripes
+        if scenario.max_system_idle_s is not None and stripes > 1:
+            raise UsageError(
+                f"workload.max_system_idle_s needs all users in one process, and there are {stripes} workers; use one "
+                "(no --processes, --expect-workers 1), or remove it"
+            )
         most = scenario.arrivals.most_in_flight
         check_descriptors(scenario, stripe, stripes)
         return cls(

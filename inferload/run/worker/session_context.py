@@ -3,7 +3,7 @@
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from inferload.base.clock import now_ns
 from inferload.run.worker.run_part import RunPart
@@ -11,6 +11,9 @@ from inferload.run.worker.turn_dispatcher import TurnDispatcher
 from inferload.turns.record import PhaseWindow
 from inferload.turns.run_windows import RunWindows
 from inferload.turns.tally import TallySet
+
+if TYPE_CHECKING:
+    from inferload.run.worker.idle_cap import SystemIdleCap
 
 logger = logging.getLogger(__name__)
 
@@ -31,6 +34,7 @@ class SessionContext:
     check_spent: Callable[[], None]
     open: bool = True
     sessions_running: int = 0
+    idle: "SystemIdleCap | None" = None
 
     def takes(self, window: PhaseWindow) -> bool:
         """Return True if a session or turn planned in the window may begin: none may after the load, which ends before `open`."""

@@ -20,6 +20,7 @@ from inferload.workload.content.script import (
     ScriptEnd,
     Session,
     Sink,
+    TurnReply,
     Work,
     Worked,
     interpret,
@@ -29,6 +30,7 @@ from inferload.workload.sessions import model_of
 
 logger = logging.getLogger(__name__)
 
+_UNKNOWN_S = 0.05  # between two looks for the start of the measure phase
 _UNMADE = Ask((), None)  # for a turn that could not be built
 
 
@@ -39,6 +41,7 @@ class SessionRunner:
         self._run = run
         self._session = session
         self._arrived_ns = arrived_ns
+        self._shifted_ns = 0 if run.idle is None else run.idle.shifted_ns  # before it
         self._slot = run.part.limiter  # of the first turn, taken by the caller
         self._first = True  # the next turn is the first: it has its slot, and is sent even after the end of the load
         self._counted = True  # the next turn is in the run's quota already
@@ -55,9 +58,14 @@ class SessionRunner:
     def perform(self) -> ScriptEnd[int]:
         """Run the session's script to its end, to the first failed turn, or until the run takes no more turns."""
         closing: gevent.Greenlet | None = None
+        idle = self._run.idle
+        if idle is not None:
+            idle.change(1)
         try:
             ended = interpret(self._session.script, _TurnSink(self, ""), self._arrived_ns)
         finally:
+            if idle is not None:
+                idle.change(-1)
             self._leave()
             if self._undo:  # a stopped user does not wait for it
                 closing = gevent.spawn(self._close)
@@ -77,7 +85,10 @@ class SessionRunner:
 
     def turn(self, ask: Ask, path: str, number: int, at_ns: int, bodies: BodyWriter) -> EffectResult[int]:
         """Send one turn at its planned time and wait for its answer."""
-        planned_ns = ask.planned_ns(at_ns, self._arrived_ns)
+        if ask.phase == "warmup" and self._run.windows.at(max(at_ns, now_ns())).phase != "warmup":
+            self._run.part.sessions.notes["turns of the warm-up left out: it had ended"] += 1
+            return EffectResult(at_ns, TurnReply(None, 0))
+        planned_ns = self._planned_ns(ask, at_ns)
         if not self._admitted(planned_ns):
             return EffectResult(now_ns())
         try:
@@ -106,6 +117,8 @@ class SessionRunner:
     def together(self, scripts: Sequence[Callable[[], ScriptEnd[int]]]) -> list[ScriptEnd[int]]:
         """Run scripts at the same time, each in a greenlet."""
         self._leave()
+        if self._run.idle is not None:
+            scripts = self._run.idle.forked(scripts)
         greenlets = [gevent.spawn(script) for script in scripts]
         try:
             gevent.joinall(greenlets, raise_error=True)
@@ -142,6 +155,21 @@ class SessionRunner:
         request = self._request(None, path, number, planned_ns)
         self._run.turns.fail(request, self._session.index, f"{type(error).__name__}: {error}")
         return now_ns() + AFTER_FAILURE_NS
+
+    def _planned_ns(self, ask: Ask, at_ns: int) -> int:
+        """Return the planned instant of a turn, after the waits on which it depends."""
+        run, since_ns, idle = self._run, self._arrived_ns, self._run.idle
+        if ask.phase == "measure":
+            if self._first:  # it is not sent if the load ends before
+                self._leave()
+                self._counted = False
+            while (start_ns := run.windows.measure_start_ns) is None and run.open:
+                gevent.sleep(_UNKNOWN_S)
+            since_ns = since_ns if start_ns is None else start_ns
+        if idle is None:
+            return ask.planned_ns(at_ns, since_ns)
+        before_ns = 0 if ask.phase == "measure" else self._shifted_ns
+        return idle.wait(ask.planned_ns(at_ns, since_ns - (idle.shifted_ns - before_ns)))
 
     def _admitted(self, planned_ns: int) -> bool:
         """Wait for a turn's planned instant and its slot; False if the run takes no more turns. The first turn is always sent."""

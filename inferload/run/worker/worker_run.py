@@ -133,6 +133,11 @@ class WorkerRun:
         self.context = SessionContext(
             self.part, self.windows, self.turns, tallies, self._threads.apply, self.check_spent
         )
+        most_idle_s = self.part.scenario.max_system_idle_s
+        if most_idle_s is not None:
+            from inferload.run.worker.idle_cap import SystemIdleCap  # of few scenarios
+
+            self.context.idle = SystemIdleCap(most_idle_s, self.windows, self.part.sessions.notes)
         self.loop: ClosedLoop | OpenLoop = (
             ClosedLoop(self.context) if assignment.rate is None else OpenLoop(self.context, assignment.rate)
         )

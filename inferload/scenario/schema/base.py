@@ -14,6 +14,7 @@ Limit = Annotated[int, Field(strict=True, ge=1, le=int(MOST))]  # of the session
 Seed = Annotated[int, Field(strict=True, ge=0, lt=1 << 63)]  # messages between processes carry 64 bits
 Flag = Annotated[bool, Field(strict=True)]
 Share = Annotated[float, Field(strict=True, gt=0, le=1, allow_inf_nan=False), AfterValidator(not_tiny)]
+Part = Annotated[float, Field(strict=True, ge=0, le=1, allow_inf_nan=False)]
 Pixels = Annotated[int, Field(strict=True, ge=1, le=8192)]
 
 

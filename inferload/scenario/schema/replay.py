@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 from pydantic import Field, model_validator
 
 from inferload.base.numbers import exact
-from inferload.scenario.schema.base import AtLeastOne, Pixels, ScenarioPart
+from inferload.scenario.schema.base import AtLeastOne, Part, Pixels, ScenarioPart, Whole
 from inferload.scenario.schema.distributions import NonNegative, Positive
 
 FormatName = Literal[
@@ -37,6 +37,26 @@ class TraceWindow(ScenarioPart):
     def _forward(self) -> "TraceWindow":
         if self.to_s is not None and self.to_s <= self.from_s:
             raise ValueError(f"to_s {exact(self.to_s)} is not after from_s {exact(self.from_s)}; raise to_s")
+        return self
+
+
+class ReplayStart(ScenarioPart):
+    """Start of the first session of each user within its trace."""
+
+    from_share: Part = Field(default=0.0, description="earliest point, as a share of the session's recorded time")
+    to_share: Part = Field(default=1.0, description="latest point; it is drawn from the seed and the session")
+    warmup_turns: Whole = Field(
+        default=0,
+        description="turns of each user after that point that are sent in the warm-up, without pauses and with answers of "
+        "one token; the measure phase goes on after them",
+    )
+
+    @model_validator(mode="after")
+    def _forward(self) -> "ReplayStart":
+        if self.to_share < self.from_share:
+            raise ValueError(
+                f"to_share {exact(self.to_share)} is below from_share {exact(self.from_share)}; raise to_share"
+            )
         return self
 
 
@@ -94,6 +114,17 @@ class Replay(ScenarioPart):
         description="longest time of a session in which no answer is awaited, in seconds of the trace; longer ones are "
         "shortened for all agents of the session and counted; null: no limit",
     )
+    max_system_idle_s: Positive | None = Field(
+        default=None,
+        description="longest time of the measure phase in which no turn of the run is in flight; the pauses of all users are "
+        "then shortened by the same time, which is counted; null: no limit",
+    )
+    start: ReplayStart | None = Field(
+        default=None,
+        description="format weka: the first session of each user begins within its trace: {from_share, to_share, "
+        "warmup_turns}. In the warm-up, the last turn before that point of each agent that goes on is sent; null: all "
+        "sessions begin with their first turn",
+    )
     max_context_tokens: AtLeastOne | None = Field(
         default=None,
         description="most tokens of a prompt and its answer; the first longer turn ends its session, which is counted; "
@@ -121,6 +152,14 @@ class Replay(ScenarioPart):
     def _turns_have_times(self) -> "Replay":
         if self.format in UNTIMED and not self.join_turns:
             raise ValueError(f"join_turns: format {self.format} has times within a session only; remove join_turns")
+        return self
+
+    @model_validator(mode="after")
+    def _start_has_prompts(self) -> "Replay":
+        if self.start is not None and self.format != "weka":
+            raise ValueError(
+                f"start: format {self.format} has no whole prompts of one session; use weka, or remove start"
+            )
         return self
 
     @model_validator(mode="after")

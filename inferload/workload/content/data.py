@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from random import Random
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 from msgspec import Struct, field
 
@@ -30,6 +30,7 @@ class DataContext(Struct, frozen=True):
     origin: str = ""  # scenario file, for relative paths
     by_class: Mapping[str, DataFindings] = field(default_factory=dict)
     seed: int = 0  # of the run
+    users: int = 0  # most at any time; 0 in an open loop
 
     def of(self, class_name: str) -> DataFindings:
         """Return the findings on a class; empty before the master has opened the data."""
@@ -99,6 +100,22 @@ class Opened(DataFacts, Protocol):
     def arrivals_s(self) -> Iterator[float] | None:
         """Return the start time of each session; None for data without them."""
         return None
+
+
+class Primers(NamedTuple):
+    """Turns that a session sends in the warm-up; `extra`: those after its start."""
+
+    turns: int
+    extra: int
+
+
+@runtime_checkable
+class Primed(Protocol):
+    """Data whose first sessions begin with turns in the warm-up."""
+
+    def primers(self, index: int) -> "Primers":
+        """Return the number of these turns of session `index`."""
+        ...
 
 
 def same_as_master(name: str, digest: str | None, findings: DataFindings) -> None:

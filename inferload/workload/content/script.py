@@ -42,6 +42,8 @@ class Ask(msgspec.Struct, frozen=True):
     extra_body: Mapping[str, Any] = msgspec.field(default_factory=dict)  # in addition to the scenario's
     headers: tuple[tuple[str, str], ...] = ()
     keep: bool = False  # later requests carry the answer
+    # warmup: sent in the warm-up only, else left out; measure: `due_s` counts from the start of the measure phase.
+    phase: Literal["warmup", "measure"] | None = None
     stored: int = 0  # leading messages that the server has, and that are not sent again
 
     def planned_ns(self, after_ns: int, arrived_ns: int) -> int:

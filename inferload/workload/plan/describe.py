@@ -283,7 +283,8 @@ def _phases(scenario: Scenario) -> list[str]:
 
 def _warmup(phases: Phases) -> str:
     if phases.warmup_until:
-        return f"until TTFT is steady, at most {duration(phases.warmup_s)}"
+        what = "TTFT is steady" if phases.warmup_until == "steady" else "the turns of workload.start are over"
+        return f"until {what}, at most {duration(phases.warmup_s)}"
     if phases.warmup_turns is not None:
         return f"until {plural(phases.warmup_turns, 'turn')} have ended, at most {duration(phases.warmup_s)}"
     return duration(phases.warmup_s)

@@ -83,8 +83,8 @@ class _Sent(Sink[int]):
     def ask(self, ask: Ask, number: int, at: int) -> EffectResult[int]:
         session = self.session
         turn = session.turns.get(f"s{session.index}{self.path}.{number}")
-        if turn is None:
-            return EffectResult(at)
+        if turn is None:  # not sent: a turn of the warm-up may have been left out
+            return EffectResult(at, TurnReply(None, 0) if ask.phase == "warmup" else None)
         key = answer_key(session.index, self.path, number)
         self.count(session, ask, turn, (key, turn.output_tokens), not self.path and number == 0)
         if not turn.goes_on:

@@ -49,7 +49,7 @@ def test_each_scenario_has_a_plan(
     sections = {line[:10].strip() for line in lines} - {""}
     expected = {"scenario", "arrivals", "session", "phases", "slo", "gates"}
     assert sections >= (expected if name in CODE else expected | {"request", "load", "numbers", "cache"})
-    assert lines[0].startswith(f"scenario  {name}, seed 0")
+    assert lines[0].startswith(f"scenario  {name}, seed {42 if name == 'agentx' else 0}")
 
 
 def expected_hits(name: str, changes: dict[str, str], folder: Path, capsys: pytest.CaptureFixture[str]) -> float:

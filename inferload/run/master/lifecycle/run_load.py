@@ -10,6 +10,7 @@ from gevent.event import Event
 from msgspec import Struct
 
 from inferload.base.clock import NS_PER_S, now_ns
+from inferload.base.threads import in_thread
 from inferload.results.statistics.steady_state import Steadiness
 from inferload.run.master.lifecycle import load_steps
 from inferload.run.master.lifecycle.marks import Marks
@@ -24,6 +25,7 @@ from inferload.run.process.protocol import windows_to_wire
 from inferload.run.process.run_spec import RunSpec
 from inferload.scenario.scenario import Phases
 from inferload.turns.tally import TallySet
+from inferload.workload.sessions import Sessions
 
 logger = logging.getLogger(__name__)
 
@@ -31,13 +33,17 @@ _POLL_S = 0.1
 
 
 class AdaptiveWarmup(Struct, frozen=True):
-    """Condition that ends the warm-up of a run. `tallies` and `steadiness` are updated by the workers' reports."""
+    """Condition that ends the warm-up of a run. `tallies` and `steadiness` are updated by the workers' reports.
+
+    `turns`: end it after so many turns; None: when TTFT is steady.
+    """
 
     phases: Phases
     tallies: TallySet
     steadiness: Steadiness
     marks: Marks
     stop: Event
+    turns: int | None
 
     def wait(self, start_ns: int, lead_ns: int) -> int:
         """Wait for the end of the warm-up, at most `warmup_s`. Return the start of the measure phase, at least `lead_ns` later."""
@@ -55,17 +61,16 @@ class AdaptiveWarmup(Struct, frozen=True):
 
     def _reached(self, start_ns: int) -> str | None:
         """Return a text if the condition holds."""
-        if self.phases.warmup_turns is not None:
+        if self.turns is not None:
             over = sum(tally.ended for _, tally in self.tallies.items())
-            return f"{over} turns were over" if over >= self.phases.warmup_turns else None
+            return f"{over} turns were over" if over >= self.turns else None
         if not self.steadiness.now:
             return None
         return f"TTFT is steady, {(now_ns() - start_ns) / NS_PER_S:.0f} s after the load began"
 
     def _mark_limit(self) -> None:
-        phases = self.phases
-        state = "TTFT was not steady" if phases.warmup_until else f"fewer than {phases.warmup_turns} turns were over"
-        text = f"the warm-up ended with its {phases.warmup_s:g} s: {state}"
+        state = "TTFT was not steady" if self.turns is None else f"fewer than {self.turns} turns were over"
+        text = f"the warm-up ended with its {self.phases.warmup_s:g} s: {state}"
         logger.warning("%s", text)
         self.marks.add("warmup_over", text)
 
@@ -120,12 +125,14 @@ class RunLoad:
         self._background = [gevent.spawn(worker_watchdog.watch, roster, clients, marks, self._inbox.on_lost)]
         return start_ns
 
-    def warm_up(self, start_ns: int) -> int:
+    def warm_up(self, start_ns: int, sessions: Sessions) -> int:
         """Return the start of the measure phase; an adaptive warm-up is awaited first, and its end announced."""
         phases, marks, stop = self._spec.scenario.phases, self._state.marks, self._state.end.stop
         if not phases.adaptive:
             return self._latest_measure_ns(start_ns)
-        warmup = AdaptiveWarmup(phases, self._inbox.totals.tallies, self._inbox.steadiness, marks, stop)
+        primed = phases.warmup_until == "primed"
+        turns = in_thread(sessions.primers).turns if primed else phases.warmup_turns
+        warmup = AdaptiveWarmup(phases, self._inbox.totals.tallies, self._inbox.steadiness, marks, stop, turns)
         measure_ns = warmup.wait(start_ns, LEAD_NS)
         if not stop.is_set():
             self._announce(start_ns, measure_ns, self._planned_end_ns(measure_ns))

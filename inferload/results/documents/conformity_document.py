@@ -1,0 +1,35 @@
+"""Types of the block `conformity` of summary.json."""
+
+from typing import Annotated, Literal
+
+from msgspec import Struct
+
+from inferload.results.documents.figures_document import means
+
+
+class RuleResult(Struct, frozen=True, kw_only=True):
+    """One rule of a published benchmark."""
+
+    rule: Annotated[str, means("what the rule is about")]
+    wanted: Annotated[str, means("value of the rule")]
+    found: Annotated[str, means("value of the run, or why it was not checked")]
+    result: Annotated[
+        Literal["ok", "violated", "default changed", "not checked"],
+        means("`default changed`: the source allows another value, and published runs have this one"),
+    ]
+    source: Annotated[str, means("file of the package, or page, that states it")] = ""
+
+
+class Conformity(Struct, frozen=True, kw_only=True):
+    """Comparison with [published rules](../how-to/agent-benchmarks.md); it does not change the verdict."""
+
+    name: Annotated[str, means("`rules` of the scenario, with package and version")]
+    package: Annotated[str, means("package or page that publishes the rules")]
+    version: Annotated[str, means("its version")] = ""
+    scenario: Annotated[str, means("its scenario")] = ""
+    read: Annotated[str, means("day on which the rules were read")] = ""
+    conforms: Annotated[
+        bool | None, means("false: a rule is violated; null: the figures are not comparable anyway")
+    ] = None
+    text: Annotated[str, means("the result in one line")] = ""
+    rules: Annotated[list[RuleResult], means("each rule")] = []

@@ -1,0 +1,171 @@
+"""Replays that begin within their traces, and the limit on the idle time of the whole system, on a virtual clock."""
+
+import json
+import re
+import shutil
+import tempfile
+from pathlib import Path
+from random import Random
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import virtual
+from agent_corpus import BLOCK, corpus, trajectory
+from e2e_runs import scenario
+from hypothesis import given
+from hypothesis import strategies as st
+from small_scenario import small
+
+from inferload.base.errors import UsageError
+from inferload.run.worker.run_part import RunPart
+from inferload.workload.content.script import outline
+from inferload.workload.sessions import Sessions
+
+USERS = 6
+LEFT_OUT = "turns of the warm-up left out: it had ended"
+CUTS = "idle times of the whole system cut to max_system_idle_s"
+
+
+def replayed(
+    folder: Path, corpus_path: Path, phases: dict[str, Any], *options: str, **workload: Any
+) -> virtual.VirtualRun:
+    keys = {"kind": "replay", "path": str(corpus_path), "format": "weka", "pacing": "pauses", **workload}
+    arrivals = {"kind": "closed", "users": USERS, "spawn_per_s": 100}
+    file = scenario(folder, workload=keys, phases={"drain_s": 60, **phases}, arrivals=arrivals)
+    return virtual.run(folder, file, *options)
+
+
+@pytest.fixture(scope="module")
+def begun(tmp_path_factory: pytest.TempPathFactory) -> virtual.VirtualRun:
+    folder = tmp_path_factory.mktemp("begun")
+    start = {"from_share": 0.25, "to_share": 0.75, "warmup_turns": 2}
+    phases = {"warmup_s": 600, "warmup_until": "primed", "measure_s": 400}
+    return replayed(folder, corpus(folder / "corpus.jsonl", 20, turns=14), phases, start=start, max_system_idle_s=10)
+
+
+def test_first_sessions_are_primed_in_the_warm_up_and_go_on_from_there(begun: virtual.VirtualRun) -> None:
+    assert begun.code == 0, begun.text
+    begun.check_counts()
+    notes = begun.manifest["workload"]["notes"]
+    assert LEFT_OUT not in notes
+    lines = (begun.run_dir.parent / "corpus.jsonl").read_text().splitlines()
+    by_root: dict[str, list[dict[str, Any]]] = {}
+    for row in sorted(begun.turns, key=lambda row: row["sent_ns"]):
+        by_root.setdefault(row["session_id"].partition("/")[0], []).append(row)
+    (measure,) = [phase for phase in begun.manifest["phases"] if phase["phase"] == "measure"]
+    for number in range(USERS):
+        rows = by_root[f"s{number}"]
+        recorded = json.loads(lines[number])["requests"]
+        every = [r for row in recorded for r in row.get("requests", [row])]
+        warm = [row for row in rows if row["phase"] == "warmup"]
+        later = [row for row in rows if row["phase"] == "measure"]
+        # One turn before the point for each agent that goes on, then two with answers of a token.
+        assert [row["output_tokens"] for row in warm[-2:]] == [1, 1]
+        assert len(warm) in (3, 4)
+        assert len(warm) + len(later) < len(every)
+        assert later[0]["cached_tokens"] >= BLOCK, "the prefix of the first measured turn is in the cache"
+    # The warm-up ends when the last of these turns is over, not after its 600 s.
+    last = max(row["closed_ns"] for row in begun.turns if row["phase"] == "warmup")
+    begins_s = (measure["start_wall_ns"] - begun.manifest["phases"][0]["start_wall_ns"]) / 1e9
+    assert 0 <= begins_s - begun.after_start_s(last) < 2
+    # Sessions after the first ones begin with their first turn.
+    assert min(row["turn_index"] for row in by_root.get(f"s{USERS}", [{"turn_index": 0}])) == 0
+    assert f"s{USERS}" in by_root
+
+
+def test_the_whole_system_is_not_idle_for_longer_than_its_limit(begun: virtual.VirtualRun) -> None:
+    rows = sorted((r for r in begun.turns if r["phase"] == "measure"), key=lambda row: row["planned_ns"])
+    busy_ns = rows[0]["closed_ns"]
+    idle = []
+    for row in rows[1:]:
+        idle.append((row["planned_ns"] - busy_ns) / 1e9)
+        busy_ns = max(busy_ns, row["closed_ns"])
+    assert max(idle) == pytest.approx(10, abs=0.01)
+    assert begun.manifest["workload"]["notes"][CUTS] >= sum(gap > 9.99 for gap in idle) > 1
+
+
+def test_a_warm_up_that_is_too_short_sends_no_primer_into_the_measure_phase(tmp_path: Path) -> None:
+    run = replayed(
+        tmp_path,
+        corpus(tmp_path / "corpus.jsonl", 8),
+        {"warmup_s": 0.05, "measure_s": 60},
+        start={"from_share": 0.5, "to_share": 0.5, "warmup_turns": 3},
+    )
+    assert run.code == 0, run.text
+    run.check_counts()
+    assert run.manifest["workload"]["notes"][LEFT_OUT] > 0
+    assert all(row["output_tokens"] > 1 for row in run.turns if row["phase"] == "measure")
+
+
+REPLAY = {"kind": "replay", "path": "x.jsonl", "format": "weka", "start": {}}
+CLOSED = {"kind": "closed", "users": 1, "spawn_per_s": 1}
+
+
+@pytest.mark.parametrize(
+    ("changes", "line"),
+    [
+        ({"phases": {"measure_s": 9}}, "workload.start sends turns in the warm-up; add its longest time"),
+        ({"arrivals": {"kind": "poisson", "sessions_per_s": 1}}, "workload.start needs a constant number of users"),
+        (
+            {"arrivals": {**CLOSED, "profile": {"kind": "steps", "steps": [{"users": 1, "for_s": 5}]}}},
+            "workload.start needs a constant number of users; use arrivals.kind closed without profile",
+        ),
+        (
+            {"workload": {**REPLAY, "start": None, "max_system_idle_s": 5}, "arrivals": {"kind": "trace"}},
+            "workload.max_system_idle_s needs a constant number of users",
+        ),
+        ({"workload": {**REPLAY, "format": "mooncake"}}, "start: format mooncake has no whole prompts of one session"),
+        (
+            {"workload": {**REPLAY, "start": {"from_share": 0.5, "to_share": 0.25}}},
+            "is below from_share 0.5; raise to_share",
+        ),
+        (
+            {
+                "workload": {**REPLAY, "start": None},
+                "phases": {"warmup_s": 9, "warmup_until": "primed", "measure_s": 9},
+            },
+            "phases.warmup_until: primed needs workload.start; add it, or use steady",
+        ),
+        ({"rules": "mvp"}, "rules: mvp: no such rules; use one of agentx-harness-1.0.12/agentx, "),
+    ],
+)
+def test_keys_that_do_not_go_together_are_refused(changes: dict[str, Any], line: str) -> None:
+    keys = {"workload": REPLAY, "arrivals": CLOSED, "phases": {"warmup_s": 9, "measure_s": 9}, **changes}
+    with pytest.raises(UsageError, match=re.escape(line)):
+        small(**keys)
+
+
+def test_idle_time_of_the_system_is_not_known_to_several_workers() -> None:
+    text = small(workload={**REPLAY, "start": None, "max_system_idle_s": 5}).resolved_text()
+    assignment: Any = SimpleNamespace(scenario_text=text, origin="x.yaml", data={}, stripe=1, stripes=3)
+    with pytest.raises(UsageError, match="needs all users in one process, and there are 3 workers; use one"):
+        RunPart.of(assignment)
+
+
+SHARES = st.floats(0, 1)
+
+
+@given(number=st.integers(0, 30), turns=st.integers(1, 12), extra=st.integers(0, 15), at=st.tuples(SHARES, SHARES))
+def test_a_session_is_divided_at_its_start(number: int, turns: int, extra: int, at: tuple[float, float]) -> None:
+    """Each turn is sent once at most, in the warm-up or later; only the last ones before the start are sent again."""
+    folder = Path(tempfile.mkdtemp())
+    path = folder / "corpus.jsonl"
+    path.write_text(json.dumps(trajectory(number, turns, Random(number))))
+    start = {"from_share": min(at), "to_share": max(at), "warmup_turns": extra}
+    phases = {"warmup_s": 9, "measure_s": 9}
+    sessions = Sessions(small(workload={**REPLAY, "path": str(path), "start": start}, arrivals=CLOSED, phases=phases))
+    (whole, first), primers = (outline(sessions.begin(index).script, index) for index in (1, 0)), sessions.primers()
+    shutil.rmtree(folder)
+    warm = [turn for turn in first if turn.ask.phase == "warmup"]
+    rest = first[len(warm) :]
+    assert (len(warm), primers.extra <= extra) == (primers.turns, True)
+    assert rest
+    assert all(turn.ask.phase != "warmup" for turn in rest)
+    assert len(rest) + primers.extra <= len(whole)
+    agents = {turn.path for turn in whole}
+    assert primers.turns - primers.extra <= len(agents)
+    assert [turn.ask.output_tokens for turn in warm[len(warm) - primers.extra :]] == [1] * primers.extra
+    # Of the turns of the whole session, those after the start are sent at the same distances, from the measure phase on.
+    tokens = [turn.input_tokens for turn in whole]
+    assert all(turn.input_tokens in tokens for turn in first)
