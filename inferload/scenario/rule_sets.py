@@ -1,6 +1,6 @@
 """Published rules of agent benchmarks, as data: a set names the package, its version and the scenario that states them.
 
-Several packages publish different rules under one scenario name. `results/conformity` compares a run with a set.
+Several packages publish different rules under one scenario name. `results.verdict.conformity` compares a run with a set.
 """
 
 from collections.abc import Mapping
@@ -8,128 +8,95 @@ from typing import Any
 
 from msgspec import Struct
 
-
-class Rule(Struct, frozen=True):
-    """One rule. `wanted`: the value, in the form of the check of the key. `file`: where the source states it.
-
-    `default`: the source sets the value unless its user gives another one, which is no violation of its rules.
-    """
-
-    wanted: Any
-    file: str
-    default: bool = False
+_SCENARIO = "aiperf/common/scenario/inferencex_agentx_mvp.py"
+# Files of both packages that state the other rules.
+_FILES = {
+    "corpus": "aiperf/common/scenario/validator.py",
+    "begun": "aiperf/timing/trajectory_source.py",
+    "primed": "aiperf/timing/strategies/agentic_replay.py",
+    "failed_primers": "aiperf/timing/strategies/agentic_replay.py",
+    "overflow_ratio": "aiperf/common/environment.py",
+    "not_cancelled": "aiperf/exporters/aggregate/aggregate_base_exporter.py",
+}
 
 
 class RuleSet(Struct, frozen=True):
-    """Rules of one scenario of one package. `read`: day on which they were read in that version.
+    """Rules of one scenario of one package, or of a page, by the keys of the checks: wanted values.
 
-    `not_comparable`: why no figure can be compared with published ones, whatever the rules say; empty otherwise.
+    `defaults`: values that the source sets unless its user gives others, which violates no rule. `read`: day on which they were
+    read in that version. `not_comparable`: why no figure can be compared with published ones; empty otherwise.
     """
 
-    name: str
     package: str
     version: str
     scenario: str
-    read: str
-    rules: Mapping[str, Rule]
+    rules: Mapping[str, Any]
+    defaults: Mapping[str, Any] = {}
+    page: str = ""
     not_comparable: str = ""
+    read: str = "2026-11-29"
+
+    @property
+    def name(self) -> str:
+        return f"{self.package}-{self.version}/{self.scenario}" if self.version else self.scenario
 
     @property
     def source(self) -> str:
-        """Package, version and scenario."""
-        return " ".join(filter(None, (self.package, self.version, self.scenario)))
+        """Package, version and scenario; or the page."""
+        return f"{self.package} {self.version} {self.scenario}" if self.version else self.package
+
+    def file(self, key: str) -> str:
+        """Return the file or page that states a rule."""
+        return self.page or _FILES.get(key, _SCENARIO)
 
 
-_MVP = "aiperf/common/scenario/inferencex_agentx_mvp.py"
-_LOCKS: Mapping[str, Rule] = {
-    "arrivals": Rule("closed", _MVP),
-    "format": Rule("weka", _MVP),
-    "corpus": Rule("a named corpus", "aiperf/common/scenario/validator.py"),
-    "streamed": Rule(True, _MVP),
-    "ignore_eos": Rule(True, _MVP),
-    "recorded_pauses": Rule(True, _MVP),
-    "max_pause_s": Rule(None, _MVP),
-    "max_context_tokens": Rule(None, _MVP),
-    "isolate": Rule("session", _MVP),
-    "max_system_idle_s": Rule(10.0, _MVP),
-    "least_measured_s": Rule(900.0, _MVP),
-    "begun": Rule(True, "aiperf/timing/trajectory_source.py"),
-    "primed": Rule(True, "aiperf/timing/strategies/agentic_replay.py"),
-    "failed_primers": Rule(0, "aiperf/timing/strategies/agentic_replay.py"),
-    "overflow_ratio": Rule(0.01, "aiperf/common/environment.py"),
-    "not_cancelled": Rule(True, "aiperf/exporters/aggregate/aggregate_base_exporter.py"),
+_LOCKS = {
+    "arrivals": "closed",
+    "format": "weka",
+    "corpus": "a named corpus",
+    "streamed": True,
+    "ignore_eos": True,
+    "recorded_pauses": True,
+    "max_pause_s": None,
+    "max_context_tokens": None,
+    "isolate": "session",
+    "max_system_idle_s": 10.0,
+    "least_measured_s": 900.0,
+    "begun": True,
+    "primed": True,
+    "failed_primers": 0,
+    "overflow_ratio": 0.01,
+    "not_cancelled": True,
 }
-_MVP_DEFAULTS: Mapping[str, Rule] = {
-    "start": Rule((0.0, 1.0), _MVP, default=True),
-    "measure_s": Rule(1800.0, _MVP, default=True),
+_MVP = {"start": (0.0, 1.0), "measure_s": 1800.0}
+_AGENTX = {
+    **{"start": (0.25, 0.75), "measure_s": 3600.0, "max_idle_s": 300.0, "warmup_turns": 10, "failed_ratio": 0.1},
+    **{"seed": 42, "sessions": 393},
 }
-_COVERED: Mapping[str, Rule] = {"coverage": Rule(0.95, _MVP)}
-_AGENTX_DEFAULTS: Mapping[str, Rule] = {
-    "start": Rule((0.25, 0.75), _MVP, default=True),
-    "measure_s": Rule(3600.0, _MVP, default=True),
-    "max_idle_s": Rule(300.0, _MVP, default=True),
-    "warmup_turns": Rule(10, _MVP, default=True),
-    "failed_ratio": Rule(0.10, _MVP, default=True),
-    "seed": Rule(42, _MVP, default=True),
-    "sessions": Rule(393, _MVP, default=True),
+_FORM = {
+    **{"workload": "replay", "arrivals": "closed", "limits": ("ttft_ms", "tpot_ms"), "longest_prompt": 131_000},
+    **{"mean_prompt": 27_000, "corpus": "private trajectories"},
 }
-_AA = "artificialanalysis.ai/methodology/agentperf"
-
-RULE_SETS: Mapping[str, RuleSet] = {
-    made.name: made
-    for made in (
-        RuleSet(
-            "agentx-harness-1.0.12/agentx",
-            "agentx-harness",
-            "1.0.12",
-            "agentx",
-            "2026-11-29",
-            {**_LOCKS, **_COVERED, **_AGENTX_DEFAULTS},
-        ),
-        RuleSet(
-            "agentx-harness-1.0.12/inferencex-agentx-mvp",
-            "agentx-harness",
-            "1.0.12",
-            "inferencex-agentx-mvp",
-            "2026-11-29",
-            {**_LOCKS, **_COVERED, **_MVP_DEFAULTS},
-        ),
-        RuleSet(
-            "aiperf-0.13.0/inferencex-agentx-mvp",
-            "aiperf",
-            "0.13.0",
-            "inferencex-agentx-mvp",
-            "2026-11-29",
-            {**_LOCKS, "max_idle_s": Rule(None, _MVP), **_MVP_DEFAULTS},
-        ),
-        RuleSet(
-            "agentperf",
-            "AA-AgentPerf methodology",
-            "",
-            "",
-            "2026-11-29",
-            {
-                "workload": Rule("replay", _AA),
-                "arrivals": Rule("closed", _AA),
-                "limits": Rule(("ttft_ms", "tpot_ms"), _AA),
-                "longest_prompt": Rule(131_000, _AA),
-                "mean_prompt": Rule(27_000, _AA),
-                "corpus": Rule("private trajectories", _AA),
-            },
-            not_comparable="the trajectories of AA-AgentPerf are private: only their form can be reproduced",
-        ),
-    )
-}
+_SETS = (
+    RuleSet("agentx-harness", "1.0.12", "agentx", {**_LOCKS, "coverage": 0.95}, _AGENTX),
+    RuleSet("agentx-harness", "1.0.12", "inferencex-agentx-mvp", {**_LOCKS, "coverage": 0.95}, _MVP),
+    RuleSet("aiperf", "0.13.0", "inferencex-agentx-mvp", {**_LOCKS, "max_idle_s": None}, _MVP),
+    RuleSet(
+        *("AA-AgentPerf methodology", "", "agentperf", _FORM),
+        page="artificialanalysis.ai/methodology/agentperf",
+        not_comparable="the trajectories of AA-AgentPerf are private: only their form can be reproduced",
+    ),
+)
+RULE_SETS: Mapping[str, RuleSet] = {made.name: made for made in _SETS}
 
 
 def rule_set(name: str | None) -> RuleSet:
     """Return a set by its name, or by its scenario if one package alone has it. ValueError otherwise."""
-    found = [made for made in RULE_SETS.values() if name in (made.name, made.scenario)]
+    found = [made for made in _SETS if name in (made.name, made.scenario)]
     if len(found) == 1:
         return found[0]
     problem = "several packages publish rules of this name" if found else "no such rules"
-    names = ", ".join(made.name for made in found or RULE_SETS.values())
-    raise ValueError(f"{name}: {problem}; use one of {names}")
+    raise ValueError(f"{name}: {problem}; use one of {', '.join(made.name for made in found or _SETS)}")
 
 
 def full_name(name: str) -> str:

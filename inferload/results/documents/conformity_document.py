@@ -6,6 +6,8 @@ from msgspec import Struct
 
 from inferload.results.documents.figures_document import means
 
+RuleOutcome = Literal["ok", "violated", "default changed", "not checked"]
+
 
 class RuleResult(Struct, frozen=True, kw_only=True):
     """One rule of a published benchmark."""
@@ -14,8 +16,7 @@ class RuleResult(Struct, frozen=True, kw_only=True):
     wanted: Annotated[str, means("value of the rule")]
     found: Annotated[str, means("value of the run, or why it was not checked")]
     result: Annotated[
-        Literal["ok", "violated", "default changed", "not checked"],
-        means("`default changed`: the source allows another value, and published runs have this one"),
+        RuleOutcome, means("`default changed`: the wanted value is a default, which the source lets its user change")
     ]
     source: Annotated[str, means("file of the package, or page, that states it")] = ""
 

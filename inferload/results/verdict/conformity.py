@@ -2,7 +2,8 @@
 
 from collections.abc import Callable, Mapping
 from functools import cached_property
-from typing import Any, Literal
+from operator import eq, ge, le
+from typing import Any, get_args
 
 import numpy as np
 from msgspec import Struct
@@ -11,10 +12,10 @@ from inferload.base.arrow import pa, pc
 from inferload.base.clock import NS_PER_S
 from inferload.base.errors import UsageError
 from inferload.base.numbers import number, plural
-from inferload.results.documents.conformity_document import Conformity, RuleResult
+from inferload.results.documents.conformity_document import Conformity, RuleOutcome, RuleResult
 from inferload.results.summarise.counts import Counts
 from inferload.results.summarise.turns import Turns
-from inferload.scenario.rule_sets import Rule, RuleSet, rule_set
+from inferload.scenario.rule_sets import RuleSet, rule_set
 from inferload.scenario.scenario import Scenario
 from inferload.scenario.schema.endpoints import ENDPOINTS
 from inferload.scenario.schema.replay import Replay
@@ -45,7 +46,7 @@ class Check(Struct, frozen=True):
 
     title: str
     find: Callable[["Evidence"], Any]
-    agrees: Callable[[Any, Any], bool] = lambda found, wanted: bool(found == wanted)
+    agrees: Callable[[Any, Any], bool] = eq
     at: str = ""  # before the wanted value in texts
     unit: str = ""
 
@@ -106,16 +107,14 @@ class Evidence(Struct, frozen=True, dict=True):
 
 
 def _begun(run: Evidence) -> Any:
-    if run.replay is None or run.replay.start is None:
-        return False
-    if run.firsts is None:
-        return _NO_RECORDS
+    if _start(run) is None or run.firsts is None:
+        return False if _start(run) is None else _NO_RECORDS
     return len(pc.unique(run.firsts["root"])) == run.scenario.arrivals.most_users
 
 
 def _primed(run: Evidence) -> Any:
     """Return whether every turn of the warm-up was sent in it."""
-    if run.replay is None or run.replay.start is None:
+    if _start(run) is None:
         return False
     if run.firsts is None or isinstance(run.corpus, Unknown):
         return _NO_RECORDS if run.firsts is None else run.corpus
@@ -160,24 +159,13 @@ def _mean_prompt(run: Evidence) -> Any:
 
 def _corpus(run: Evidence) -> Any:
     """Return that the identity of the corpus cannot be checked: no source publishes a digest of its files."""
-    return (
-        run.corpus
-        if isinstance(run.corpus, Unknown)
-        else Unknown(f"sha256 {run.corpus.sha256}; no digest is published")
-    )
+    found = run.corpus
+    return found if isinstance(found, Unknown) else Unknown(f"sha256 {found.sha256}; no digest is published")
 
 
 def _start(run: Evidence) -> Any:
     start = None if run.replay is None else run.replay.start
     return None if start is None else (start.from_share, start.to_share)
-
-
-def _at_most(found: Any, wanted: Any) -> bool:
-    return bool(found <= wanted)
-
-
-def _at_least(found: Any, wanted: Any) -> bool:
-    return bool(found >= wanted)
 
 
 _NO_RECORDS = Unknown("turn records are missing")
@@ -202,7 +190,7 @@ CHECKS: Mapping[str, Check] = {
     ),
     "isolate": Check("cache isolation", lambda run: run.scenario.cache.isolate),
     "least_measured_s": Check(
-        "measure phase", lambda run: round(run.run.course.window_s("measure"), 3), _at_least, "at least ", " s"
+        "measure phase", lambda run: round(run.run.course.window_s("measure"), 3), ge, "at least ", " s"
     ),
     "measure_s": Check("planned measure phase", lambda run: run.scenario.phases.measure_s, unit=" s"),
     "begun": Check("first sessions begin within their traces", _begun),
@@ -216,18 +204,18 @@ CHECKS: Mapping[str, Check] = {
     "failed_ratio": Check(
         "failed turns",
         lambda run: run.measured.failed / run.measured.ended if run.measured.ended else 0.0,
-        _at_most,
+        le,
         "at most ",
     ),
-    "overflow_ratio": Check("answers that a prompt is too long", _overflow, _at_most, "at most "),
-    "coverage": Check("coverage of the measure phase", _coverage, _at_least, "at least "),
+    "overflow_ratio": Check("answers that a prompt is too long", _overflow, le, "at most "),
+    "coverage": Check("coverage of the measure phase", _coverage, ge, "at least "),
     "not_cancelled": Check("ran to its planned end", lambda run: not run.ended_early),
     "seed": Check("seed", lambda run: run.scenario.seed),
     "sessions": Check(
         "sessions of the trace", lambda run: run.corpus if isinstance(run.corpus, Unknown) else run.corpus.sessions
     ),
     "limits": Check("limits of the SLO", lambda run: tuple(run.scenario.slo.limits), lambda f, w: set(w) <= set(f)),
-    "longest_prompt": Check("longest prompt", _longest_prompt, _at_most, "at most ", " tokens"),
+    "longest_prompt": Check("longest prompt", _longest_prompt, le, "at most ", " tokens"),
     "mean_prompt": Check("mean prompt", _mean_prompt, unit=" tokens"),
 }
 
@@ -235,58 +223,53 @@ CHECKS: Mapping[str, Check] = {
 def conformity(run: Counts, turns: Turns | None) -> Conformity:
     """Return the conformity of a run to the rules that its scenario names."""
     rules, evidence = rule_set(run.plan.scenario.rules), Evidence(run, turns)
-    results = [_result(CHECKS[key], rule, evidence) for key, rule in rules.rules.items()]
-    violated = any(each.result == "violated" for each in results)
-    conforms = False if violated else None if rules.not_comparable else True
+    rows = [_result(rules, key, wanted, "violated", evidence) for key, wanted in rules.rules.items()]
+    rows += [_result(rules, key, wanted, "default changed", evidence) for key, wanted in rules.defaults.items()]
+    by_result = {result: [row for row in rows if row.result == result] for result in get_args(RuleOutcome)}
+    violated, unknown = by_result["violated"], by_result["not checked"]
+    if violated:
+        text = f"does not conform to {rules.source}: {_listed(violated)}"
+    else:
+        verb = "has the form of" if rules.not_comparable else "conforms to"
+        text = f"{verb} {rules.source}: {plural(len(rows) - len(unknown), 'rule')} checked"
+        text += f". defaults changed: {_listed(changed)}" if (changed := by_result["default changed"]) else ""
+        text += f". not checked: {', '.join(row.rule for row in unknown)}" if unknown else ""
+        text += f". {rules.not_comparable}" if rules.not_comparable else ""
     return Conformity(
         name=rules.name,
         package=rules.package,
         version=rules.version,
         scenario=rules.scenario,
         read=rules.read,
-        conforms=conforms,
-        text=_text(rules, results, conforms),
-        rules=results,
+        conforms=False if violated else None if rules.not_comparable else True,
+        text=text,
+        rules=rows,
     )
 
 
-def _result(check: Check, rule: Rule, evidence: Evidence) -> RuleResult:
+def _result(rules: RuleSet, key: str, wanted: Any, otherwise: RuleOutcome, evidence: Evidence) -> RuleResult:
+    """Return the result of one rule. `otherwise`: if the run has another value."""
+    check = CHECKS[key]
     found = check.find(evidence)
-    wanted = check.at + _value(rule.wanted, check.unit)
-    if isinstance(found, Unknown):
-        return RuleResult(rule=check.title, wanted=wanted, found=found.why, result="not checked", source=rule.file)
-    otherwise: Literal["default changed", "violated"] = "default changed" if rule.default else "violated"
-    result: Literal["ok", "default changed", "violated"] = "ok" if check.agrees(found, rule.wanted) else otherwise
-    return RuleResult(rule=check.title, wanted=wanted, found=_value(found, check.unit), result=result, source=rule.file)
+    unknown = isinstance(found, Unknown)
+    result: RuleOutcome = "not checked" if unknown else "ok" if check.agrees(found, wanted) else otherwise
+    return RuleResult(
+        rule=check.title,
+        wanted=check.at + _value(wanted, check.unit),
+        found=found.why if unknown else _value(found, check.unit),
+        result=result,
+        source=rules.file(key),
+    )
+
+
+def _listed(rows: list[RuleResult]) -> str:
+    return "; ".join(f"{row.rule}: {row.found}, wanted {row.wanted}" for row in rows)
 
 
 def _value(value: Any, unit: str) -> str:
     if value is None or isinstance(value, bool):
         return {None: "none", True: "yes", False: "no"}[value]
     if isinstance(value, tuple):
-        return (
-            (" to " if isinstance(value[0], float) else ", ").join(_value(each, unit) for each in value)
-            if value
-            else "none"
-        )
+        separator = " to " if isinstance(next(iter(value), None), float) else ", "
+        return separator.join(_value(each, unit) for each in value) or "none"
     return f"{number(value)}{unit}" if isinstance(value, int | float) else str(value)
-
-
-def _text(rules: RuleSet, results: list[RuleResult], conforms: bool | None) -> str:
-    """Return the result in one line: what is violated, else how many rules were checked and which were not."""
-    by_result: dict[str, list[RuleResult]] = {}
-    for each in results:
-        by_result.setdefault(each.result, []).append(each)
-
-    def listed(result: str) -> str:
-        return "; ".join(f"{each.rule}: {each.found}, wanted {each.wanted}" for each in by_result.get(result, ()))
-
-    if conforms is False:
-        return f"does not conform to {rules.source}: {listed('violated')}"
-    checked = plural(len(results) - len(by_result.get("not checked", ())), "rule")
-    parts = [f"{'conforms to' if conforms else 'has the form of'} {rules.source}: {checked} checked"]
-    if "default changed" in by_result:
-        parts.append(f"defaults changed: {listed('default changed')}")
-    if "not checked" in by_result:
-        parts.append(f"not checked: {', '.join(each.rule for each in by_result['not checked'])}")
-    return ". ".join([*parts, *filter(None, [rules.not_comparable])])

@@ -173,7 +173,7 @@ def test_records_or_a_corpus_that_are_missing_are_not_checked(opened: OpenRun, t
 def test_each_rule_has_a_check_and_a_source() -> None:
     for made in rule_sets.RULE_SETS.values():
         assert made.read
-        assert all(key in CHECKS and rule.file for key, rule in made.rules.items())
+        assert all(key in CHECKS and made.file(key) for key in (*made.rules, *made.defaults))
 
 
 def test_a_short_name_is_resolved_if_one_package_has_it() -> None:
