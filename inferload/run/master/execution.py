@@ -80,7 +80,7 @@ class Execution:
                 with self._observed(run) as tables:
                     with run.load as load:
                         start_ns = load.begin(self._start_users)
-                        measure_ns = load.warm_up(start_ns, run.preflight.sessions)
+                        measure_ns = load.warm_up(start_ns)
                         end_ns = load.measure(start_ns, measure_ns, self._start_users)
                         load.drain(end_ns)
                         run.gather()

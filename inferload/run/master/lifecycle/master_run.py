@@ -84,7 +84,9 @@ class MasterRun:
         self.steadiness = self.inbox.steadiness
         self.steering = Steering(spec, marks, self._channel.announce_rate)
         user_counts = partial(runners.user_counts, runner)
-        self.load = RunLoad(spec, state, self.inbox, self._channel, self.steering, user_counts)
+        self.load = RunLoad(
+            spec, state, self.inbox, self._channel, self.steering, user_counts, setup.preflight.sessions
+        )
         self.scraping: Scraping | VirtualScraping | None = None
         self._runner = runner
         self._ignored_before = messages.ignored_messages.counts.copy()

@@ -97,6 +97,7 @@ class RunLoad:
     _channel: WorkerChannel
     _steering: Steering
     user_counts: Callable[[], Mapping[str, int]]
+    sessions: Sessions | None = None  # of a warm-up until `primed`
     _marking: list[gevent.Greenlet] = field(default_factory=list)
     _background: list[gevent.Greenlet] = field(default_factory=list)
     _starter: gevent.Greenlet | None = None  # starts the first users, or those of a step
@@ -125,13 +126,13 @@ class RunLoad:
         self._background = [gevent.spawn(worker_watchdog.watch, roster, clients, marks, self._inbox.on_lost)]
         return start_ns
 
-    def warm_up(self, start_ns: int, sessions: Sessions) -> int:
+    def warm_up(self, start_ns: int) -> int:
         """Return the start of the measure phase; an adaptive warm-up is awaited first, and its end announced."""
         phases, marks, stop = self._spec.scenario.phases, self._state.marks, self._state.end.stop
         if not phases.adaptive:
             return self._latest_measure_ns(start_ns)
         primed = phases.warmup_until == "primed"
-        turns = in_thread(sessions.primers).turns if primed else phases.warmup_turns
+        turns = in_thread(self.sessions.primers).turns if primed and self.sessions else phases.warmup_turns
         warmup = AdaptiveWarmup(phases, self._inbox.totals.tallies, self._inbox.steadiness, marks, stop, turns)
         measure_ns = warmup.wait(start_ns, LEAD_NS)
         if not stop.is_set():
