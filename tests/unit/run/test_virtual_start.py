@@ -4,21 +4,29 @@ import json
 import re
 import shutil
 import tempfile
+from functools import partial
 from pathlib import Path
 from random import Random
 from types import SimpleNamespace
 from typing import Any
 
+import gevent
 import pytest
 import virtual
 from agent_corpus import BLOCK, corpus, trajectory
 from e2e_runs import scenario
+from gevent.event import Event
 from hypothesis import given
 from hypothesis import strategies as st
 from small_scenario import small
 
+from inferload.base.clock import NS_PER_S, now_ns
 from inferload.base.errors import UsageError
+from inferload.run.worker.idle_cap import SystemIdleCap
 from inferload.run.worker.run_part import RunPart
+from inferload.turns.record import PhaseWindow
+from inferload.turns.run_windows import RunWindows
+from inferload.workload.content.data import Notes
 from inferload.workload.content.script import outline
 from inferload.workload.sessions import Sessions
 
@@ -141,6 +149,27 @@ def test_idle_time_of_the_system_is_not_known_to_several_workers() -> None:
     assignment: Any = SimpleNamespace(scenario_text=text, origin="x.yaml", data={}, stripe=1, stripes=3)
     with pytest.raises(UsageError, match="needs all users in one process, and there are 3 workers; use one"):
         RunPart.of(assignment)
+
+
+def test_a_fork_is_idle_while_all_its_scripts_wait() -> None:
+    """Scripts of sub-agents wait 100 and 200 s, then their agent 300 s: each wait is cut, and none while another is busy."""
+    windows, notes, begin_ns = RunWindows(), Notes(), now_ns()
+    windows.set([PhaseWindow("measure", begin_ns)])
+    idle, busy, moved = SystemIdleCap(0.01, windows, notes), Event(), []
+
+    def script(wait_s: float) -> Any:
+        busy.wait(0 if wait_s == 100 else None)
+        moved.append(idle.wait(begin_ns + round(wait_s * NS_PER_S) - idle.shifted_ns))
+
+    idle.change(1)
+    forked = [gevent.spawn(each) for each in idle.forked([partial(script, 100), partial(script, 200)])]
+    gevent.sleep(0.2)
+    assert (notes[CUTS], moved) == (0, []), "the second sub-agent is busy"
+    busy.set()
+    gevent.joinall(forked, raise_error=True)
+    script(300)
+    assert notes[CUTS] == 3
+    assert [200 < idle.shifted_ns / NS_PER_S < 300, sorted(moved) == moved] == [True, True]
 
 
 SHARES = st.floats(0, 1)
