@@ -225,6 +225,7 @@ class SecondsWindow:
     server: ServerSeries
     at_s: Floats
     seconds: int
+    part: float = 1.0
 
     @property
     def in_front(self) -> bool:

@@ -202,7 +202,9 @@ def _stopped_answering(rows: Frame) -> list[Stopped]:
 
 
 def gone(run: RunFrames, server: ServerSeries) -> str | None:
-    """Describe a metrics page that stopped answering before the end of the load; None if it did not."""
+    """Describe a metrics page that stopped answering before the end of the load; None if it did not, or left the run's servers."""
+    if server.target in left(run):
+        return None
     end_s = load_end_s(run)
     at_s = run.since_start_s(server.wall_ns)
     if end_s is None or len(at_s) < 2:
@@ -211,6 +213,11 @@ def gone(run: RunFrames, server: ServerSeries) -> str | None:
     if end_s - at_s[-1] <= allowed_s:
         return None
     return f"the metrics page of {server.target} last answered at {at_s[-1]:.1f} s, the load ended at {end_s:.1f} s"
+
+
+def left(run: RunFrames) -> set[str]:
+    """Return the targets that joined or left the run's servers."""
+    return set() if run.summary is None else {entry.target for entry in run.summary.servers if entry.seen_s is not None}
 
 
 def restarted(run: RunFrames, server: ServerSeries) -> str | None:

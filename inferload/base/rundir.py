@@ -7,6 +7,7 @@ import itertools
 import json
 import os
 import secrets
+import socket
 import stat
 import tempfile
 from collections.abc import Callable, Iterator
@@ -14,11 +15,13 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, BinaryIO
 
+import msgspec
 from msgspec import Struct
 
 from inferload.base import json_text
 from inferload.base.clock import calendar_now
 from inferload.base.errors import UsageError
+from inferload.base.escaping import escaped
 from inferload.base.json_text import Instant, Number
 
 FORMAT = 1
@@ -46,6 +49,9 @@ WARM, WARMING = "-warm", "-warming"
 
 # File with a random token during the run: a worker that reads the same token at this path shares the file system.
 TOKEN = ".run-token"
+# Socket of the marks that other processes send: only a run in progress listens.
+MARK_SOCKET = ".run-marks"
+MARK_CHARACTERS = 200
 # File that reserves disk space during the run, so that the documents fit on a disk that is full at its end.
 RESERVE = ".run-reserve"
 _RESERVE_BYTES = 1 << 20
@@ -63,6 +69,44 @@ class Mark(Struct, frozen=True, kw_only=True):
     users: Number | None = None
     sessions_per_s: Number | None = None
     by: str = "hand"
+
+
+def marks_of(text: str) -> Iterator[Mark]:
+    """Yield the complete marks of marks.jsonl; the last line of a killed run may be cut."""
+    for line in text.splitlines():
+        with contextlib.suppress(ValueError):
+            yield msgspec.convert(json_text.parse(line), Mark)
+
+
+@contextlib.contextmanager
+def mark_address(folder: Path) -> Iterator[str]:
+    """Yield the address of a run's MARK_SOCKET. A path of more than 100 bytes is none: a descriptor then names the folder."""
+    path = folder / MARK_SOCKET
+    if len(os.fsencode(path)) < 100:
+        yield str(path)
+        return
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        yield f"/proc/self/fd/{descriptor}/{MARK_SOCKET}"
+    finally:
+        os.close(descriptor)
+
+
+def send_mark(folder: Path, text: str) -> None:
+    """Send a mark to the run in a directory; UsageError if the text is no mark, or no run is in progress there."""
+    text = text.strip()
+    if not text or len(text) > MARK_CHARACTERS or escaped(text) != text:
+        raise UsageError(f"text of the mark: write one line of 1 to {MARK_CHARACTERS} characters")
+    try:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender, mark_address(folder) as address:
+            sender.settimeout(5.0)
+            sender.sendto(text.encode(), address)
+    except OSError as error:
+        absent = isinstance(error, FileNotFoundError | ConnectionRefusedError | NotADirectoryError)
+        why = "no run is in progress there on this machine" if absent else error.strerror or str(error)
+        raise UsageError(
+            f"{folder}: {why}; name the directory of a run, such as runs/latest, while it goes on"
+        ) from error
 
 
 _DAMAGED = "the file is damaged, or another program wrote it"

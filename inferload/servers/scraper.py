@@ -8,8 +8,8 @@ is up again. The parent process receives one JSON object per scrape on stdout: `
 "gauges": {...}}`, with "error" if the target is down, and without gauges if several servers are behind its address; lines are
 dropped if the pipe is full. An empty object follows each write to the disk.
 
-The child process of a run ends on SIGTERM, or when stdin is closed (the parent has ended): a last scrape, the last part, join of
-all parts. It ignores SIGINT: the parent decides.
+The child process of a run reads lines with other pages, `[urls, those without key]`, on stdin. It ends on SIGTERM, or when stdin is
+closed (the parent has ended): a last scrape, the last part, join of all parts. It ignores SIGINT: the parent decides.
 """
 
 import json
@@ -49,6 +49,8 @@ PART_S = 4.0
 TIMEOUT_S = 4.0
 # Timeout of the last scrape, after the stop request.
 LAST_S = 2.0
+# A page that left the list is scraped until it does not answer, since turns may be in flight there, and at most so long.
+LEAVE_S = 60.0
 # Scrapes on a new connection each that tell the servers of a balancer per connection apart.
 PROBES = 8
 
@@ -248,17 +250,22 @@ class Scraper(Struct):
     stop: threading.Event
     replicas: Replicas = field(default_factory=Replicas)
     probes: int = PROBES  # scrapes to come on a new connection each
+    until_ns: int | None = None  # of a page that left the list: its last scrape is the last one with an answer
 
     def run(self) -> None:
-        """Scrape at start, start + interval, ... until `stop` is set, then once more."""
+        """Scrape at start, start + interval, ... until `stop` is set, then once more; or until the page has left."""
         start_ns, tick, skipped = now_ns(), 0, 0
         pages = PageSamples(self.buffer.redact)
-        while not self.stop.wait(max(0, start_ns + tick * self.interval_ns - now_ns()) / NS_PER_S):
-            self.buffer.add(self._scrape(pages, TIMEOUT_S, skipped))
+        over = False
+        while not over:
+            over = self.stop.wait(max(0, start_ns + tick * self.interval_ns - now_ns()) / NS_PER_S)
+            scrape = self._scrape(pages, LAST_S if over else TIMEOUT_S, skipped)
+            if self.until_ns is not None and (scrape.error is not None or now_ns() > self.until_ns):
+                break
+            self.buffer.add(scrape)
             due = tick + 1
             tick = max(due, -(-(now_ns() - start_ns) // self.interval_ns))
             skipped += tick - due
-        self.buffer.add(self._scrape(pages, LAST_S, skipped))
         self.client.close()
 
     def _scrape(self, pages: PageSamples, timeout_s: float, skipped: int) -> Scrape:
@@ -310,12 +317,13 @@ def write_until(folder: Path, buffer: ScrapeBuffer, ended: Callable[[float], boo
 
 
 class ScrapeJob(Struct, frozen=True):
-    """Targets, interval and output folder of scrapes."""
+    """Targets, interval and output folder of scrapes. `changed`: returns the clients to have from now on; None: the same."""
 
     clients: Sequence[PageClient]
     interval_s: float
     folder: Path
     anchor: Anchor
+    changed: Callable[[], Sequence[PageClient] | None] = lambda: None
 
 
 def scrape_all(job: ScrapeJob, buffer: ScrapeBuffer, ended: Callable[[float], bool]) -> None:
@@ -323,14 +331,30 @@ def scrape_all(job: ScrapeJob, buffer: ScrapeBuffer, ended: Callable[[float], bo
     job.folder.mkdir(parents=True, exist_ok=True)
     stop = threading.Event()
     interval_ns = round(job.interval_s * NS_PER_S)
-    scrapers = [Scraper(client, interval_ns, job.anchor, buffer, stop) for client in job.clients]
-    threads = [threading.Thread(target=scraper.run, daemon=True) for scraper in scrapers]
-    for thread in threads:
-        thread.start()
-    number = write_until(job.folder, buffer, ended)
+    running: dict[str, tuple[Scraper, threading.Thread]] = {}
+
+    def have(clients: Sequence[PageClient]) -> None:
+        now = {client.url.target: client for client in clients}
+        for target, (scraper, _) in running.items():
+            left_ns = scraper.until_ns or now_ns() + round(LEAVE_S * NS_PER_S)
+            scraper.until_ns = None if target in now else left_ns
+        for target, client in now.items():
+            if target not in running or not running[target][1].is_alive():
+                scraper = Scraper(client, interval_ns, job.anchor, buffer, stop)
+                running[target] = scraper, threading.Thread(target=scraper.run, daemon=True)
+                running[target][1].start()
+
+    def ended_or_changed(timeout_s: float) -> bool:
+        over = ended(timeout_s)
+        if (clients := job.changed()) is not None:
+            have(clients)
+        return over
+
+    have(job.clients)
+    number = write_until(job.folder, buffer, ended_or_changed)
     stop.set()
     give_up_ns = now_ns() + int((TIMEOUT_S + LAST_S) * NS_PER_S)  # the current scrape and the last one
-    for thread in threads:
+    for _, thread in running.values():
         thread.join(max(0, give_up_ns - now_ns()) / NS_PER_S)
     write_part(job.folder, number, buffer)
     try:
@@ -350,21 +374,40 @@ def clients_of(
     return [MetricsClient(page, context, None if page in keyless else api_key) for page in pages]
 
 
-def parent_ended(woken: int) -> Callable[[float], bool]:
-    """Return a function that waits up to a timeout and returns True after SIGTERM (a byte on `woken`) or the end of stdin."""
+class Parent:
+    """Orders of the parent process. `woken`: pipe that gets a byte at SIGTERM."""
 
-    def ended(timeout_s: float) -> bool:
-        ready, _, _ = select.select([0, woken], [], [], timeout_s)
-        return woken in ready or (0 in ready and not os.read(0, 4096))
+    def __init__(self, woken: int) -> None:
+        self._woken = woken
+        self._text = b""
+        self._pages: list[list[str]] | None = None
 
-    return ended
+    def ended(self, timeout_s: float) -> bool:
+        """Wait for an order; return True after SIGTERM or the end of stdin."""
+        ready, _, _ = select.select([0, self._woken], [], [], timeout_s)
+        if 0 in ready:
+            if not (read := os.read(0, 65536)):
+                return True
+            *lines, self._text = (self._text + read).split(b"\n")
+            self._pages = json.loads(lines[-1]) if lines else self._pages
+        return self._woken in ready
+
+    def pages(self) -> list[list[str]] | None:
+        """Return the pages of the newest order, and those without key; None if there is no new one."""
+        pages, self._pages = self._pages, None
+        return pages
 
 
-def scrape_for_parent(job: ScrapeJob, redact: Redaction, apart: Callable[..., object] = _directly) -> None:
+def scrape_for_parent(
+    job: ScrapeJob,
+    redact: Redaction,
+    apart: Callable[..., object] = _directly,
+    make_clients: Callable[[Sequence[str], Sequence[str]], Sequence[PageClient]] = lambda urls, keyless: [],
+) -> None:
     """Scrape until SIGTERM or the end of stdin.
 
     `redact`: also removes the parent's headers, which a server may echo. `apart`: makes calls that wait for the disk, while
-    scrapes go on.
+    scrapes go on. `make_clients`: of URLs, and those of them without key.
     """
     woken, wake = os.pipe()
     os.set_blocking(wake, False)
@@ -378,4 +421,6 @@ def scrape_for_parent(job: ScrapeJob, redact: Redaction, apart: Callable[..., ob
         redact=redact,
         apart=apart,
     )
-    scrape_all(job, buffer, parent_ended(woken))
+    parent = Parent(woken)
+    job = replace(job, changed=lambda: None if (pages := parent.pages()) is None else make_clients(*pages))
+    scrape_all(job, buffer, parent.ended)

@@ -18,7 +18,7 @@ from inferload.results.documents.figures_document import Growth, worst
 from inferload.results.documents.summary_document import Stopped, Summary, Task, TurnRecords
 from inferload.results.documents.typed_documents import document_of
 from inferload.results.open_run import OpenRun
-from inferload.results.summarise import cache_figures
+from inferload.results.summarise import by_phase, cache_figures
 from inferload.results.summarise.between import between
 from inferload.results.summarise.cache_figures import CacheFigures
 from inferload.results.summarise.counts import Counts, Servers, Totals, Workers, lasted_s
@@ -76,6 +76,7 @@ def of_run(opened: OpenRun) -> Summary:
         cache=cache.block,
         turn_records=records,
         tasks={} if turns is None else _tasks(turns),
+        by_phase=by_phase.parts(run, turns, opened.marks, servers),
     )
     return Summary.of(results, outcome.judge(results, run.early, run.policies.policy))
 
@@ -189,7 +190,9 @@ def _windows(run: Counts, servers: Mapping[str, ServerSeries]) -> list[ServerWin
         return []
     start_ns, end_ns = run.course.anchor.to_wall_ns(window.start_ns), run.course.anchor.to_wall_ns(window.end_ns)
     interval_s = run.plan.scenario.server.interval_s
-    return windows_of(servers, start_ns, end_ns, list(run.servers.metrics_targets), interval_s)
+    return windows_of(
+        servers, start_ns, end_ns, list(run.servers.metrics_targets), interval_s, passing=run.servers.passing
+    )
 
 
 def _facts(run: Counts, turns: Turns | None, entries: list[Server], cache: CacheFigures) -> RunFacts:
@@ -290,7 +293,7 @@ def _in_flight(entries: list[Server], targets: int) -> float | None:
 
     Those in flight in a front end are in it or in the engines behind it.
     """
-    if len(entries) < targets or any(entry.too_long_gap_s is not None for entry in entries):
+    if len(entries) < targets or any(entry.too_long_gap_s is not None or entry.seen_s for entry in entries):
         return None
     front = [entry for entry in entries if entry.kind is not None and entry.kind.kind == "front end"]
     gauges = (server_figures.RUNNING,) if front else (server_figures.RUNNING, server_figures.WAITING)

@@ -6,10 +6,11 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import gevent
 from msgspec import Struct
 
 from inferload.base import rundir
-from inferload.base.clock import Anchor, calendar_now, token_hex
+from inferload.base.clock import Anchor, calendar_now, is_virtual, token_hex
 from inferload.locust_adapters import adaptations, compat, messages, runners
 from inferload.locust_adapters.compat import Adaptation
 from inferload.locust_adapters.logs import first_of_each
@@ -19,7 +20,7 @@ from inferload.run.live.recorder import Recorder
 from inferload.run.master import run_redaction
 from inferload.run.master.lifecycle import delivery, load_steps, other_requests
 from inferload.run.master.lifecycle.cache_passes import Previous
-from inferload.run.master.lifecycle.marks import Marks
+from inferload.run.master.lifecycle.marks import Marks, SentMarks
 from inferload.run.master.lifecycle.phases import GivenUp, LoadStage, RunEnd, RunPhases, RunState
 from inferload.run.master.lifecycle.preflight import Preflight
 from inferload.run.master.lifecycle.run_load import RunLoad
@@ -37,6 +38,7 @@ from inferload.run.virtual import server as virtual_server
 from inferload.turns.record import Phase, PhaseWindow
 
 if TYPE_CHECKING:
+    from inferload.run.master.lifecycle.following import Following
     from inferload.run.virtual.scraping import VirtualScraping
 
 
@@ -86,6 +88,8 @@ class MasterRun:
         user_counts = partial(runners.user_counts, runner)
         self.load = RunLoad(spec, state, self.inbox, self._channel, self.steering, user_counts)
         self.scraping: Scraping | VirtualScraping | None = None
+        self.following: Following | None = None
+        self._sent_marks: SentMarks | None = None
         self._runner = runner
         self._ignored_before = messages.ignored_messages.counts.copy()
 
@@ -106,6 +110,13 @@ class MasterRun:
     def totals(self) -> ReportTotals:
         """Sums of the workers' reports so far."""
         return self.inbox.totals
+
+    @property
+    def servers(self) -> tuple[list[str], list[str]]:
+        """Addresses of all servers and metrics pages so far."""
+        if self.following is not None:
+            return list(self.following.every), list(self.following.every_page)
+        return [target.url for target in self.spec.targets], list(self.preflight.metrics_urls)
 
     @property
     def recorder(self) -> Recorder:
@@ -181,6 +192,14 @@ class MasterRun:
         worker_setup.check_programs(members, self.program)
         if self.scraping is not None:
             self.scraping.wait_for_first(len(self.preflight.metrics_urls))
+        if not is_virtual():
+            self._sent_marks = SentMarks(self.directory.path, self.marks)
+        if self.spec.followed:
+            from inferload.run.master.lifecycle.following import Following  # of runs that name lists
+
+            scraping = self.scraping if isinstance(self.scraping, Scraping) else None
+            self.following = Following(self.spec.followed.read, self.preflight, self.marks, self._channel, scraping)
+            gevent.spawn(self.following.look_until, lambda: self.state.end.over)
 
     def gather(self) -> None:
         """After the drain, wait until the turn records of all workers are written in the run directory."""
@@ -192,6 +211,7 @@ class MasterRun:
 
     def end(self) -> None:
         """Mark messages to the master that were ignored, and end the scrapes."""
+        self._close_marks()
         ignored = messages.ignored_messages.counts - self._ignored_before
         if ignored:
             text = ", ".join(f"{reason}: {count}" for reason, count in sorted(ignored.items()))
@@ -212,7 +232,13 @@ class MasterRun:
         self._records.close()
         if self.scraping is not None:
             self.scraping.stop()
+        self._close_marks()
         self.marks.flush()
+
+    def _close_marks(self) -> None:
+        if self._sent_marks is not None:
+            self._sent_marks.close()
+            self._sent_marks = None
 
     def _scenario_text(self) -> str:
         """Return the scenario for the workers, with the key of the limit that the servers take."""
@@ -241,5 +267,7 @@ class MasterRun:
             offset_ns=member.clock.offset_ns,
             rate=spec.rate,
             origins=None if self.own.origins is None else sorted(self.own.origins),
+            lists=sorted(self.own.lists),
+            follows=bool(spec.followed.hosts),
             data=preflight.data.to_wire(),
         )
