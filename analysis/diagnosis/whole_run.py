@@ -26,7 +26,7 @@ from ..data.frames import UNFINISHED, RunFrames
 from ..data.manifest import arrivals_of
 from . import routing, turn_causes
 from .advice import ADVICE, Advice
-from .group import group_findings
+from .group import group_findings, left
 from .measured_load import MeasuredLoad, Unmet
 
 _GONE_S = 2.0  # minimum time without a scrape before the end of the load
@@ -213,11 +213,6 @@ def gone(run: RunFrames, server: ServerSeries) -> str | None:
     if end_s - at_s[-1] <= allowed_s:
         return None
     return f"the metrics page of {server.target} last answered at {at_s[-1]:.1f} s, the load ended at {end_s:.1f} s"
-
-
-def left(run: RunFrames) -> set[str]:
-    """Return the targets that joined or left the run's servers."""
-    return set() if run.summary is None else {entry.target for entry in run.summary.servers if entry.seen_s is not None}
 
 
 def restarted(run: RunFrames, server: ServerSeries) -> str | None:

@@ -60,7 +60,10 @@ _BUFFER_BYTES = 1 << 20
 
 
 class Mark(Struct, frozen=True, kw_only=True):
-    """Line of marks.jsonl, an event of a run. `t_s`: since its start. `users`, `sessions_per_s`, `by`: new load, its cause."""
+    """Line of marks.jsonl, an event of a run. `t_s`: since its start. `users`, `sessions_per_s`, `by`: new load, its cause.
+
+    `targets`: number of servers from then on.
+    """
 
     t_s: Number = 0.0
     wall_ns: Instant
@@ -68,6 +71,7 @@ class Mark(Struct, frozen=True, kw_only=True):
     text: str = ""
     users: Number | None = None
     sessions_per_s: Number | None = None
+    targets: Number | None = None
     by: str = "hand"
 
 

@@ -21,6 +21,7 @@ from inferload.client.connection.target import Target
 from inferload.run.process.greenlets import fork_apart, logged_wait
 from inferload.run.process.settings import ProcessSettings
 from inferload.servers import scrapes_file
+from inferload.servers.scrape_http import MetricsUrl
 
 logger = logging.getLogger(__name__)
 
@@ -41,7 +42,7 @@ class Scraping:
         self._heard_ns = now_ns()  # instant of the last line
         self._news, self._ended = Event(), Event()
         (stdin, stop), (lines, stdout) = os.pipe(), os.pipe()
-        self._own = own
+        self._own, self._targets = own, {MetricsUrl.parse(url).target for url in urls}
         keyless = _keyless(urls, own)
 
         def work() -> None:
@@ -69,7 +70,8 @@ class Scraping:
 
     def change(self, urls: Sequence[str], lists: Sequence[str]) -> None:
         """Scrape these pages from now on; the others until they do not answer. `lists`: DNS names and files that have them now."""
-        self._own = self._own.also_to(lists, urls)
+        self._own, self._targets = self._own.also_to(lists, urls), {MetricsUrl.parse(url).target for url in urls}
+        self.latest = {target: line for target, line in self.latest.items() if target in self._targets}
         with suppress(OSError, ValueError):  # the process has ended
             self._stdin.write(json.dumps([list(urls), _keyless(urls, self._own)]).encode() + b"\n")
 
@@ -104,7 +106,7 @@ class Scraping:
                     continue
                 if "write_error" in document:
                     self.write_error = self.write_error or str(document["write_error"])
-                elif document:
+                elif document and document.get("target", "") in self._targets:
                     self.latest[document.get("target", "")] = document
                 self._news.set()
 
