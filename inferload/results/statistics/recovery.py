@@ -62,49 +62,47 @@ def recoveries(
     """Return the result of each event. `untils_s`: end of what is looked at for each; `span_s`: start and end of the load.
 
     The reference of an event is up to 30 s before it, without the time until an earlier one had recovered. If less than 10 s are
-    left, it is that of the earlier event: the state from before both.
+    left, it is that of the earlier event: the state from before both. What begins after the next event is not of this one.
     """
     ends = np.sort(turns.ended_s[turns.good]), np.sort(turns.ended_s[turns.bad])
     results: list[Recovery] = []
     reference, free_s = _Reference(span_s[0], span_s[0]), span_s[0]
-    for at_s, own_until_s in zip(events_s, untils_s, strict=True):
+    for at_s, own_until_s, next_s in zip(events_s, untils_s, [*events_s[1:], span_s[1]], strict=True):
         own = _Reference(max(free_s, at_s - REFERENCE_S[1]), at_s)
         if own.end_s - own.start_s >= REFERENCE_S[0]:
             reference = own
         until_s = min(own_until_s, span_s[1])
-        state, after_s, width_s = _judged(ends, reference, at_s, until_s)
-        end_s = until_s if after_s is None else at_s + after_s
-        free_s = max(free_s, until_s if state == "not recovered" else end_s if after_s is not None else at_s)
-        inside = turns.lost & (turns.ended_s >= at_s) & (turns.planned_s < end_s)
+        state, after_s, width_s = _judged(ends, reference, at_s, min(at_s + BEGINS_S, next_s), until_s)
+        changed = state in ("recovered", "not recovered")
+        end_s = at_s + after_s if after_s is not None else until_s if changed else next_s
+        free_s = max(free_s, end_s if changed else at_s)
+        inside = turns.lost & (turns.ended_s >= at_s) & ((turns.planned_s if changed else turns.ended_s) < end_s)
         results.append(Recovery(state, int(inside.sum()), after_s, None if after_s is None else width_s))
     return results
 
 
 def _judged(
-    ends: tuple[Floats, Floats], reference: _Reference, at_s: float, until_s: float
+    ends: tuple[Floats, Floats], reference: _Reference, at_s: float, begins_s: float, until_s: float
 ) -> tuple[State, float | None, float]:
     lasts_s = reference.end_s - reference.start_s
     if lasts_s < REFERENCE_S[0]:
         return "too few turns to say", None, 0.0
     width_s, limits = 0.0, (0.0, 0.0)
     for width_s in WIDTHS_S:
-        counts = [
-            _counts(each, np.arange(reference.start_s, reference.end_s - width_s, width_s), width_s) for each in ends
-        ]
-        totals = [_between(each, reference.start_s, reference.end_s) for each in ends]
-        bounds = [
-            _predicted(total, width_s / lasts_s, _spread(each)) for total, each in zip(totals, counts, strict=True)
-        ]
-        limits = bounds[0][0], bounds[1][1]
+        parts_s = np.arange(reference.start_s, reference.end_s - width_s, width_s)
+        spreads = [_spread(_counts(each, parts_s, width_s)) for each in ends]
+        totals = [float(_counts(each, np.array([reference.start_s]), lasts_s)[0]) for each in ends]
+        low, high = (_predicted(*of, width_s / lasts_s) for of in zip(totals, spreads, strict=True))
+        limits = low[0], high[1]
         if limits[0] >= totals[0] * width_s / lasts_s / 2:  # half of the turns are missed
             break
     starts_s = np.arange(at_s, until_s - width_s, width_s / _STEPS)
-    if limits[0] < 1 or not len(starts_s):  # a window without any turn would be no change
+    if limits[0] < 1 or not len(starts_s) or begins_s - width_s < at_s:  # a window without any turn would be no change
         return "too few turns to say", None, 0.0
     good, bad = (_counts(each, starts_s, width_s) for each in ends)
     outside = (good < limits[0]) | (bad > limits[1])
     first = int(np.argmax(outside)) if outside.any() else None
-    if first is None or starts_s[first] > at_s + BEGINS_S:
+    if first is None or starts_s[first] > begins_s - width_s:
         return "no change seen", None, width_s
     hold = round(HOLD_S / width_s * _STEPS)
     since = np.arange(len(outside)) - np.maximum.accumulate(np.where(outside, np.arange(len(outside)), -1))
@@ -116,15 +114,9 @@ def _judged(
     return "recovered", float(later[0] if len(later) else start_s) - at_s, width_s
 
 
-def _between(ends_s: Floats, start_s: float, end_s: float) -> float:
-    return float(np.searchsorted(ends_s, end_s) - np.searchsorted(ends_s, start_s))
-
-
 def _counts(ends_s: Floats, starts_s: Floats, width_s: float) -> Floats:
-    counts: Floats = (np.searchsorted(ends_s, starts_s + width_s) - np.searchsorted(ends_s, starts_s)).astype(
-        np.float64
-    )
-    return counts
+    after, before = np.searchsorted(ends_s, starts_s + width_s), np.searchsorted(ends_s, starts_s)
+    return np.asarray(after - before, dtype=np.float64)
 
 
 def _spread(counts: Floats) -> float:
@@ -132,7 +124,7 @@ def _spread(counts: Floats) -> float:
     return 1.0 if len(counts) < 2 or not counts.any() else max(1.0, float(counts.var(ddof=1) / counts.mean()))
 
 
-def _predicted(total: float, ratio: float, spread: float) -> tuple[float, float]:
+def _predicted(total: float, spread: float, ratio: float) -> tuple[float, float]:
     """Return the limits of a count, `ratio` as long as the reference with `total`: those of a negative binomial count."""
     shape, low = total / spread + 0.5, None
     if shape * log1p(ratio) > 500:  # many: as a normal value

@@ -60,6 +60,11 @@ def test_what_cannot_be_said_is_not_said() -> None:
     assert one(turns(30, 1, (AT_S, END_S))).state == "not recovered"
     assert one(turns(30, 1, (AT_S, 60)), until_s=50.0).state == "not recovered"  # another mark came before
     assert one(turns(30, 1, (105, 110))).state == "no change seen"  # more than a minute after the mark
+    joined, killed = recoveries(turns(30, 1, (50, 60)), [AT_S, 50.0], [END_S, END_S], (0.0, END_S))
+    assert (joined.state, joined.lost) == ("no change seen", 0)  # what began after the next mark is not of this one
+    assert killed.state == "recovered"
+    soon, _ = recoveries(turns(30, 1), [AT_S, AT_S + 0.5], [END_S, END_S], (0.0, END_S))
+    assert soon.state == "too few turns to say"
     none = np.zeros(0, dtype=bool)
     assert one(EndedTurns(np.zeros(0), np.zeros(0), none, none, none)).state == "too few turns to say"
 

@@ -109,7 +109,7 @@ def test_changes_have_an_end_and_named_pages_are_followed(monkeypatch: pytest.Mo
     names = iter("bbccddeeff")
     monkeypatch.setattr(run, "read", lambda: (["http://a:8000"], [f"http://{next(names)}:1/m"]))
     run.following._read = run.read
-    run.following.look_until(lambda: False)
+    run.following.look_on()
     assert [text for text, _ in run.marks] == [
         "1 server: +page http://b:1/m, -page http://p:1/m",
         "1 server: +page http://c:1/m, -page http://b:1/m",

@@ -51,9 +51,9 @@ class Following:
         self._unread = False
         self._changes = 0
 
-    def look_until(self, over: Callable[[], bool]) -> None:
+    def look_on(self) -> None:
         """Look every LOOK_S, in a greenlet."""
-        while self._changes < MOST_CHANGES and not over():
+        while self._changes < MOST_CHANGES:
             gevent.sleep(LOOK_S)
             self.look()
 

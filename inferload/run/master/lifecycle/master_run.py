@@ -90,6 +90,7 @@ class MasterRun:
         self.scraping: Scraping | VirtualScraping | None = None
         self.following: Following | None = None
         self._sent_marks: SentMarks | None = None
+        self._looking: gevent.Greenlet | None = None
         self._runner = runner
         self._ignored_before = messages.ignored_messages.counts.copy()
 
@@ -199,7 +200,7 @@ class MasterRun:
 
             scraping = self.scraping if isinstance(self.scraping, Scraping) else None
             self.following = Following(self.spec.followed.read, self.preflight, self.marks, self._channel, scraping)
-            gevent.spawn(self.following.look_until, lambda: self.state.end.over)
+            self._looking = gevent.spawn(self.following.look_on)
 
     def gather(self) -> None:
         """After the drain, wait until the turn records of all workers are written in the run directory."""
@@ -211,7 +212,7 @@ class MasterRun:
 
     def end(self) -> None:
         """Mark messages to the master that were ignored, and end the scrapes."""
-        self._close_marks()
+        self._close_inputs()
         ignored = messages.ignored_messages.counts - self._ignored_before
         if ignored:
             text = ", ".join(f"{reason}: {count}" for reason, count in sorted(ignored.items()))
@@ -232,10 +233,12 @@ class MasterRun:
         self._records.close()
         if self.scraping is not None:
             self.scraping.stop()
-        self._close_marks()
+        self._close_inputs()
         self.marks.flush()
 
-    def _close_marks(self) -> None:
+    def _close_inputs(self) -> None:
+        if self._looking is not None:
+            self._looking.kill()
         if self._sent_marks is not None:
             self._sent_marks.close()
             self._sent_marks = None
