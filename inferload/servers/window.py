@@ -64,7 +64,7 @@ def windows_of(
             start_ns, end_ns = max(start_ns, int(server.wall_ns[0])), min(end_ns, int(server.wall_ns[-1]))
         if start_ns < end_ns:
             window = ServerWindow.of(server, start_ns, end_ns, interval_s)
-            windows.append(replace(window, of_ns=(start_wall_ns, end_wall_ns)))
+            windows.append(replace(window, of_ns=(start_wall_ns, end_wall_ns) if target in passing else None))
     return windows
 
 
@@ -72,7 +72,7 @@ class ServerWindow(Struct, frozen=True, dict=True):
     """One server between two of its scrapes. `first`, `last`: their indices; None if the window does not have two.
 
     `interval_s`: configured interval of the scrapes; None: their median interval. `labels`: only of series with these.
-    `of_ns`: ends of the window of all servers, of which one that joined or left has a part; None: the same.
+    `of_ns`: ends of the window of all servers, of which it has a part, since it joined or left; None: it did not.
     """
 
     server: ServerSeries
@@ -97,8 +97,8 @@ class ServerWindow(Struct, frozen=True, dict=True):
 
     @property
     def seen_s(self) -> tuple[float, float] | None:
-        """Its part of the window of all servers, in seconds since the start of that; None: all of it."""
-        if self.of_ns in (None, (self.start_wall_ns, self.end_wall_ns)):
+        """Its part of the window of all servers, in seconds since the start of that, if it joined or left."""
+        if self.of_ns is None:
             return None
         return (self.start_wall_ns - self.of_ns[0]) / NS_PER_S, (self.end_wall_ns - self.of_ns[0]) / NS_PER_S
 

@@ -59,7 +59,7 @@ class ServerFacts(Struct, frozen=True, kw_only=True):
         list[Number] | None,
         Meta(
             description="first and last scrape of a server that [joined or left](../how-to/scale-out.md), in seconds of the "
-            "measure phase; figures are of this part; null: there in the whole phase"
+            "measure phase; figures are of this part; null: of the others"
         ),
     ] = None
     longest_gap_s: Annotated[
