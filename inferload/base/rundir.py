@@ -7,7 +7,6 @@ import itertools
 import json
 import os
 import secrets
-import socket
 import stat
 import tempfile
 from collections.abc import Callable, Iterator
@@ -21,7 +20,6 @@ from msgspec import Struct
 from inferload.base import json_text
 from inferload.base.clock import calendar_now
 from inferload.base.errors import UsageError
-from inferload.base.escaping import escaped
 from inferload.base.json_text import Instant, Number
 
 FORMAT = 1
@@ -94,23 +92,6 @@ def mark_address(folder: Path) -> Iterator[str]:
         yield f"/proc/self/fd/{descriptor}/{MARK_SOCKET}"
     finally:
         os.close(descriptor)
-
-
-def send_mark(folder: Path, text: str) -> None:
-    """Send a mark to the run in a directory; UsageError if the text is no mark, or no run is in progress there."""
-    text = text.strip()
-    if not text or len(text) > MARK_CHARACTERS or escaped(text) != text:
-        raise UsageError(f"text of the mark: write one line of 1 to {MARK_CHARACTERS} characters")
-    try:
-        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender, mark_address(folder) as address:
-            sender.settimeout(5.0)
-            sender.sendto(text.encode(), address)
-    except OSError as error:
-        absent = isinstance(error, FileNotFoundError | ConnectionRefusedError | NotADirectoryError)
-        why = "no run is in progress there on this machine" if absent else error.strerror or str(error)
-        raise UsageError(
-            f"{folder}: {why}; name the directory of a run, such as runs/latest, while it goes on"
-        ) from error
 
 
 _DAMAGED = "the file is damaged, or another program wrote it"

@@ -58,11 +58,6 @@ def of_option(values: Iterable[str]) -> list[str]:
         raise UsageError(f"--metrics-url {error}") from error
 
 
-def is_list(value: str) -> bool:
-    """Return True for a DNS name or a file: what it names can change during a run."""
-    return value.startswith("dns://") or ("://" not in value and Path(value).is_file())
-
-
 def urls_of(values: Iterable[str], of: Wanted = PAGES) -> list[str]:
     """Return the URL of each page, or server, that the values name. Raise UsageError, in one line with the remedy.
 

@@ -7,20 +7,13 @@ the middle of its request. A target that is down leaves a gap in the data, and o
 is up again. The parent process receives one JSON object per scrape on stdout: `{"wall_ns", "target", "up", "skipped", "replicas",
 "gauges": {...}}`, with "error" if the target is down, and without gauges if several servers are behind its address; lines are
 dropped if the pipe is full. An empty object follows each write to the disk.
-
-The child process of a run reads lines with other pages, `[urls, those without key]`, on stdin. It ends on SIGTERM, or when stdin is
-closed (the parent has ended): a last scrape, the last part, join of all parts. It ignores SIGINT: the parent decides.
 """
 
 import json
-import os
 import re
-import select
-import signal
 import sys
 import threading
 from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -31,7 +24,6 @@ from inferload.base.clock import NS_PER_S, Anchor, now_ns
 from inferload.base.escaping import escaped
 from inferload.base.redaction import Redaction
 from inferload.base.rundir import reason
-from inferload.base.threads import native_lock
 from inferload.base.tls import TlsSettings
 from inferload.figures.pages import metric_names as names
 from inferload.figures.pages.page_names import kind_of, names_on_pages, page_meanings
@@ -162,7 +154,7 @@ def line_of(scrape: Scrape) -> str:
     return json.dumps(document, ensure_ascii=False)
 
 
-def _directly(call: Callable[..., object], *arguments: object) -> object:
+def called(call: Callable[..., object], *arguments: object) -> object:
     return call(*arguments)
 
 
@@ -175,7 +167,7 @@ class ScrapeBuffer(Struct):
     on_scrape: Callable[[Scrape], None] = lambda scrape: None
     on_write_error: Callable[[str], None] = lambda error: None
     on_write: Callable[[], None] = lambda: None  # after each write to the disk
-    apart: Callable[..., object] = _directly  # calls what waits for the disk
+    apart: Callable[..., object] = called  # calls what waits for the disk
     columns: scrapes_file.ScrapeColumns = field(default_factory=scrapes_file.ScrapeColumns)
     down: set[str] = field(default_factory=set)
     lost: int = 0  # samples that could not be written
@@ -214,26 +206,6 @@ class ScrapeBuffer(Struct):
         elif scrape.error is None and scrape.target in self.down:
             self.down.discard(scrape.target)
             print(f"scraper: {scrape.target}: metrics are back", file=sys.stderr, flush=True)
-
-
-class Lines:
-    """Lines to a pipe that never wait: a stalled parent must not delay the scrapes. A line is dropped while one is half sent."""
-
-    def __init__(self, pipe: int) -> None:
-        os.set_blocking(pipe, False)
-        self._pipe, self._rest = pipe, b""
-        self._lock = native_lock()  # writes to the disk report from threads
-
-    def send(self, line: str) -> None:
-        """Send the rest of the line before, then this one."""
-        with self._lock, suppress(OSError):  # a full pipe, or the parent has ended, which closes stdin, too
-            self._write()
-            self._rest = line.encode() + b"\n"
-            self._write()
-
-    def _write(self) -> None:
-        while self._rest:
-            self._rest = self._rest[os.write(self._pipe, self._rest) :]
 
 
 class Scraper(Struct):
@@ -372,55 +344,3 @@ def clients_of(
     uses_tls = tls.names_files or any(page.scheme == "https" for page in pages)  # a wrong file is an error at any page
     context = tls.context() if uses_tls else None
     return [MetricsClient(page, context, None if page in keyless else api_key) for page in pages]
-
-
-class Parent:
-    """Orders of the parent process. `woken`: pipe that gets a byte at SIGTERM."""
-
-    def __init__(self, woken: int) -> None:
-        self._woken = woken
-        self._text = b""
-        self._pages: list[list[str]] | None = None
-
-    def ended(self, timeout_s: float) -> bool:
-        """Wait for an order; return True after SIGTERM or the end of stdin."""
-        ready, _, _ = select.select([0, self._woken], [], [], timeout_s)
-        if 0 in ready:
-            if not (read := os.read(0, 65536)):
-                return True
-            *lines, self._text = (self._text + read).split(b"\n")
-            self._pages = json.loads(lines[-1]) if lines else self._pages
-        return self._woken in ready
-
-    def pages(self) -> list[list[str]] | None:
-        """Return the pages of the newest order, and those without key; None if there is no new one."""
-        pages, self._pages = self._pages, None
-        return pages
-
-
-def scrape_for_parent(
-    job: ScrapeJob,
-    redact: Redaction,
-    apart: Callable[..., object] = _directly,
-    make_clients: Callable[[Sequence[str], Sequence[str]], Sequence[PageClient]] = lambda urls, keyless: [],
-) -> None:
-    """Scrape until SIGTERM or the end of stdin.
-
-    `redact`: also removes the parent's headers, which a server may echo. `apart`: makes calls that wait for the disk, while
-    scrapes go on. `make_clients`: of URLs, and those of them without key.
-    """
-    woken, wake = os.pipe()
-    os.set_blocking(wake, False)
-    signal.set_wakeup_fd(wake)
-    signal.signal(signal.SIGTERM, lambda _signal, _frame: None)
-    lines = Lines(1)
-    buffer = ScrapeBuffer(
-        on_scrape=lambda scrape: lines.send(line_of(scrape)),
-        on_write_error=lambda error: lines.send(json.dumps({"write_error": error}, ensure_ascii=False)),
-        on_write=lambda: lines.send("{}"),
-        redact=redact,
-        apart=apart,
-    )
-    parent = Parent(woken)
-    job = replace(job, changed=lambda: None if (pages := parent.pages()) is None else make_clients(*pages))
-    scrape_all(job, buffer, parent.ended)

@@ -20,22 +20,19 @@ from inferload.servers.series import ServerSeries
 from inferload.turns.record import INSTANTS
 from inferload.turns.sketch import Bools, Floats
 
-KINDS = ("mark", "targets", "worker_lost")  # of marks that begin a part
 MOST_PARTS = 100
 _Begin = tuple[float, str, Recovery | None]  # instant in s, text, result of a mark
 _COLUMNS = ("worker", "class", "failure", "finish_reason", "output_tokens", "hidden_tokens", *INSTANTS)
 
 
-def parts(
-    run: Counts, turns: Turns | None, marks: Sequence[Mark], servers: Mapping[str, ServerSeries]
-) -> list[RunPart]:
-    """Return the parts of the measure phase in order; empty if there is one, or turn records are missing or too many."""
+def parts(run: Counts, turns: Turns, marks: Sequence[Mark], servers: Mapping[str, ServerSeries]) -> list[RunPart]:
+    """Return the parts of the measure phase in order; empty if there is one. `marks`: those that begin a part."""
     window = next((window for window in run.course.windows if window.phase == "measure"), None)
-    if turns is None or not turns.few or window is None or window.end_ns is None:
+    if window is None or window.end_ns is None:
         return []
     start_wall_ns = run.course.anchor.to_wall_ns(window.start_ns)
     lasts_s = (window.end_ns - window.start_ns) / NS_PER_S
-    events = [((mark.wall_ns - start_wall_ns) / NS_PER_S, mark.kind, mark.text) for mark in marks if mark.kind in KINDS]
+    events = [((mark.wall_ns - start_wall_ns) / NS_PER_S, mark.kind, mark.text) for mark in marks]
     for target, server in servers.items():
         at_s = (server.wall_ns[server.restarted] - start_wall_ns) / NS_PER_S
         events += [(float(each), "restart", f"{target} restarted") for each in at_s]

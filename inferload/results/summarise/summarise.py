@@ -15,10 +15,10 @@ from inferload.figures.servers.server_figures import Server
 from inferload.figures.turn_values import SLICES, ExactValues, batch_sums, batched_values
 from inferload.results import readers, summary
 from inferload.results.documents.figures_document import Growth, worst
-from inferload.results.documents.summary_document import Stopped, Summary, Task, TurnRecords
+from inferload.results.documents.summary_document import RunPart, Stopped, Summary, Task, TurnRecords
 from inferload.results.documents.typed_documents import document_of
 from inferload.results.open_run import OpenRun
-from inferload.results.summarise import by_phase, cache_figures
+from inferload.results.summarise import cache_figures
 from inferload.results.summarise.between import between
 from inferload.results.summarise.cache_figures import CacheFigures
 from inferload.results.summarise.counts import Counts, Servers, Totals, Workers, lasted_s
@@ -44,6 +44,8 @@ from inferload.servers.servers_window import ServersWindow
 from inferload.servers.window import ServerWindow, windows_of
 from inferload.turns.record import Phase
 from inferload.workload.sessions import Sessions
+
+PART_KINDS = ("mark", "targets", "worker_lost")  # of marks that begin a part of the measure phase
 
 
 def summarise(run_dir: Path, counts: Counts | None = None) -> Summary:
@@ -76,9 +78,19 @@ def of_run(opened: OpenRun) -> Summary:
         cache=cache.block,
         turn_records=records,
         tasks={} if turns is None else _tasks(turns),
-        by_phase=by_phase.parts(run, turns, opened.marks, servers),
+        by_phase=_by_phase(opened, turns, servers),
     )
     return Summary.of(results, outcome.judge(results, run.early, run.policies.policy))
+
+
+def _by_phase(opened: OpenRun, turns: Turns | None, servers: Mapping[str, ServerSeries]) -> list[RunPart]:
+    marks = [mark for mark in opened.marks if mark.kind in PART_KINDS]
+    changed = marks or any(server.restarted.any() for server in servers.values())
+    if turns is None or not turns.few or not (changed or any(window.step for window in opened.counts.stepped)):
+        return []
+    from inferload.results.summarise import by_phase  # of runs with marks or steps
+
+    return by_phase.parts(opened.counts, turns, marks, servers)
 
 
 def refresh(run: OpenRun) -> None:

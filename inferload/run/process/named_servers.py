@@ -1,6 +1,7 @@
 """Servers of a run as its options name them: addresses, and lists (DNS names, files) that are followed while it lasts."""
 
 from collections.abc import Sequence
+from pathlib import Path
 
 from msgspec import Struct
 
@@ -10,7 +11,7 @@ from inferload.client.connection.target import Target
 
 def hosts_of(values: Sequence[str]) -> list[str]:
     """Return the address of each server that values of --host and --also-host name; UsageError for a list without one."""
-    if all(value.startswith("http") for value in values):
+    if not any(map(is_list, values)):
         return list(values)
     from inferload.servers import metrics_targets  # of runs that name lists
 
@@ -24,12 +25,8 @@ def hosts_of(values: Sequence[str]) -> list[str]:
 
 
 def is_list(value: str) -> bool:
-    """Return True for a value that can name other servers later."""
-    if value.startswith("http"):
-        return False
-    from inferload.servers import metrics_targets
-
-    return metrics_targets.is_list(value)
+    """Return True for a DNS name or a file: it can name other servers later."""
+    return value.startswith("dns://") or ("://" not in value and Path(value).is_file())
 
 
 class Followed(Struct, frozen=True):

@@ -18,6 +18,7 @@ from e2e_runs import (
 )
 
 from inferload.base import rundir
+from inferload.cli.mark import send
 
 pytestmark = pytest.mark.timeout(240)
 
@@ -37,7 +38,7 @@ def followed(sandbox: Sandbox) -> FinishedRun:
     words = ("--host", str(hosts), "--scenario", str(file), "--api-key-file", str(key), "--on-invalid", "warn")
     fleet = sandbox.fleet("processes", *words, "--on-stop", "pass", report=True)
     wait_for_measure_phase(sandbox.run_dir)
-    rundir.send_mark(sandbox.run_dir, "a second server")
+    send(sandbox.run_dir, "a second server")
     for number, text in enumerate((f"{first}\n# half", f"{first}\n{second}\n", f"{second}\n")):
         hosts.write_text(text)
         wait_until(

@@ -20,7 +20,7 @@ from inferload.run.live.recorder import Recorder
 from inferload.run.master import run_redaction
 from inferload.run.master.lifecycle import delivery, load_steps, other_requests
 from inferload.run.master.lifecycle.cache_passes import Previous
-from inferload.run.master.lifecycle.marks import Marks, SentMarks
+from inferload.run.master.lifecycle.marks import Marks
 from inferload.run.master.lifecycle.phases import GivenUp, LoadStage, RunEnd, RunPhases, RunState
 from inferload.run.master.lifecycle.preflight import Preflight
 from inferload.run.master.lifecycle.run_load import RunLoad
@@ -39,6 +39,7 @@ from inferload.turns.record import Phase, PhaseWindow
 
 if TYPE_CHECKING:
     from inferload.run.master.lifecycle.following import Following
+    from inferload.run.master.lifecycle.sent_marks import SentMarks
     from inferload.run.virtual.scraping import VirtualScraping
 
 
@@ -194,6 +195,8 @@ class MasterRun:
         if self.scraping is not None:
             self.scraping.wait_for_first(len(self.preflight.metrics_urls))
         if not is_virtual():
+            from inferload.run.master.lifecycle.sent_marks import SentMarks
+
             self._sent_marks = SentMarks(self.directory.path, self.marks)
         if self.spec.followed:
             from inferload.run.master.lifecycle.following import Following  # of runs that name lists

@@ -46,12 +46,12 @@ class Scraping:
         keyless = _keyless(urls, own)
 
         def work() -> None:
-            from inferload.servers import scraper  # of this process only
+            from inferload.servers import scraper, scraping  # of this process only
 
             clients = partial(scraper.clients_of, tls=own.tls, api_key=own.credentials.api_key)
             redact = Redaction.of(own.credentials.api_key, own.headers)
             job = scraper.ScrapeJob(clients(urls, without_key=keyless), interval_s, folder, anchor)
-            scraper.scrape_for_parent(job, redact, in_thread, lambda urls, keyless: clients(urls, without_key=keyless))
+            scraping.scrape_for_parent(job, redact, in_thread, lambda urls, keyless: clients(urls, without_key=keyless))
 
         self._stdin = FileObject(stop, "wb", buffering=0)
         self.pid = fork_apart("scraper", work, stdin, stdout, self._end)
