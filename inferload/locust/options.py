@@ -26,7 +26,7 @@ from inferload.results.ci import Outputs
 from inferload.results.verdict.outcome import FAILED, Policy
 from inferload.run.process import listen_address, run_spec
 from inferload.run.process.listen_address import ListenAddress
-from inferload.run.process.named_servers import hosts_of, is_list
+from inferload.run.process.named_servers import hosts_of
 from inferload.run.process.settings import ProcessSettings
 from inferload.run.process.trace_export import TraceExport
 from inferload.run.process.user_scenarios import LoadedScenario, Program
@@ -239,7 +239,7 @@ def own_settings(options: Any) -> ProcessSettings:
         export_traces=TraceExport.parse(options.export_traces, options.trace_ratio),
         outputs=Outputs.of(options),
         origins=_origins(options),
-        lists=frozenset(filter(is_list, (*_hosts(options), *(options.metrics_url or ())))),
+        lists=frozenset((*_hosts(options), *(options.metrics_url or ()))),
     )
 
 

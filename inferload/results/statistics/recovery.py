@@ -67,7 +67,8 @@ def recoveries(
     ends = np.sort(turns.ended_s[turns.good]), np.sort(turns.ended_s[turns.bad])
     results: list[Recovery] = []
     reference, free_s = _Reference(span_s[0], span_s[0]), span_s[0]
-    for at_s, own_until_s, next_s in zip(events_s, untils_s, [*events_s[1:], span_s[1]], strict=True):
+    nexts_s = [*events_s, span_s[1]][1:]
+    for at_s, own_until_s, next_s in zip(events_s, untils_s, nexts_s, strict=True):
         own = _Reference(max(free_s, at_s - REFERENCE_S[1]), at_s)
         if own.end_s - own.start_s >= REFERENCE_S[0]:
             reference = own

@@ -55,6 +55,7 @@ def test_noise_is_no_change(rate: float, most: int) -> None:
 
 
 def test_what_cannot_be_said_is_not_said() -> None:
+    assert recoveries(turns(30, 1), [], [], (0.0, END_S)) == []
     assert one(turns(0.5, 1)).state == "too few turns to say"
     assert one(turns(30, 1), at_s=5.0).state == "too few turns to say"  # too early for a reference
     assert one(turns(30, 1, (AT_S, END_S))).state == "not recovered"

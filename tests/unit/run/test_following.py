@@ -157,7 +157,13 @@ def test_new_sessions_go_to_the_servers_of_the_moment(monkeypatch: pytest.Monkey
 
 
 @pytest.mark.parametrize(
-    ("named", "given", "key"), [({"dns://s:8000"}, ["dns://s:8000"], "sesame"), (set(), ["dns://s:8000"], None)]
+    ("named", "given", "key"),
+    [
+        ({"dns://s:8000"}, ["dns://s:8000"], "sesame"),
+        ({"dns://s:8000", "http://a:8000"}, ["http://a:8000", "dns://s:8000"], "sesame"),
+        ({"dns://s:8000"}, ["http://a:8000", "dns://s:8000"], None),
+        (set(), ["dns://s:8000"], None),
+    ],
 )
 def test_only_servers_of_lists_on_the_command_line_get_the_key(
     monkeypatch: pytest.MonkeyPatch, named: set[str], given: list[str], key: str | None

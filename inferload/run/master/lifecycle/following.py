@@ -72,7 +72,7 @@ class Following:
         self._candidate = found
 
     def _apply(self, hosts: Sequence[str], pages: Sequence[str]) -> None:
-        targets = [self._like(Target.parse(url)) for url in dict.fromkeys(hosts)] or self._targets
+        targets = list(dict.fromkeys(self._like(Target.parse(url)) for url in hosts)) or self._targets
         texts = [
             *_changed([target.url for target in self._targets], [target.url for target in targets]),
             *(_changed(self._pages, pages, "page ") if pages else ()),
