@@ -71,6 +71,7 @@ _OF_CLIENTS = (
         if figure.panel is not None
     ),
     Panel("output, tok/s", (PanelLine("output_tok", "client", chart.BLUE),)),
+    Panel("servers of the load", (PanelLine("targets", "servers", chart.GREY, steps=True),)),
     Panel(
         "requests",
         (PanelLine("in_flight", "in flight", chart.BLUE), PanelLine("users", "users", chart.GREY, steps=True)),

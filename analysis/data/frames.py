@@ -6,7 +6,6 @@ lists missing data.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -16,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from inferload.base import json_text, rundir
+from inferload.base import rundir
 from inferload.base.errors import UsageError
 from inferload.base.rundir import Mark
 from inferload.figures.pages import metric_names as names
@@ -229,7 +228,7 @@ def load(opened: OpenRun, server_log: Path | None = None, *, whole: bool = False
     summary = _document(opened, rundir.SUMMARY, Summary, notes)
     _note_irregular(run_dir / rundir.TURNS, notes)
     found = turn_files.found(opened.turns, NEEDED, notes)
-    marks = _marks(run_dir / rundir.MARKS, notes)
+    marks = list(rundir.marks_of(_text(run_dir / rundir.MARKS, notes)))
     servers = _servers(opened, notes)
     start_wall_ns = _start(manifest, marks, found, servers)
     if start_wall_ns is None:
@@ -337,15 +336,6 @@ def _text(path: Path, notes: list[str]) -> str:
 
 
 _NOT_READ = ("_bucket", "_created")
-
-
-def _marks(path: Path, notes: list[str]) -> list[Mark]:
-    """Complete marks; the last line of a killed run may be truncated."""
-    marks = []
-    for line in _text(path, notes).splitlines():
-        with suppress(ValueError):
-            marks.append(msgspec.convert(json_text.parse(line), Mark))
-    return marks
 
 
 def _servers(run: OpenRun, notes: list[str]) -> dict[str, ServerSeries]:

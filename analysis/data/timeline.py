@@ -41,7 +41,7 @@ _AT_END = (
     "turns_failed",
     *(figure.key for figure in HEADLINES if figure.ends in ("last_ns", "closed_ns")),
 )
-_WHOLE = (*CLIENT_COUNTS, "users", *(row.key for row in SERVER_FIGURES if row.form == "count"))
+_WHOLE = (*CLIENT_COUNTS, "users", "targets", *(row.key for row in SERVER_FIGURES if row.form == "count"))
 
 # Gaps between scrapes over this multiple of the median, at least 1 s, are unknown.
 _GAP_FACTOR = 2.5
@@ -60,6 +60,7 @@ def build(frames: RunFrames) -> Frame:
         "phase": np.array(_phase_of(frames, grid), dtype=object),
         "users": by_second.pop("users"),
         **_client(frames, seconds),
+        **_targets(frames, grid + 1.0),
     }
     # Locust's workers report every three seconds; requests are counted at the report.
     others = {
@@ -100,6 +101,15 @@ def server_suffixes(targets: tuple[str, ...]) -> dict[str, str]:
     if len(targets) == 1:
         return {targets[0]: ""}
     return {target: "@" + (urlsplit(target).netloc + urlsplit(target).path or target) for target in targets}
+
+
+def _targets(frames: RunFrames, at_s: Floats) -> dict[str, Floats]:
+    """Return the number of servers at each instant, of a run in which it can change."""
+    changes = [(mark.t_s, mark.targets) for mark in frames.marks if mark.targets is not None]
+    if not changes:
+        return {}
+    counts = np.array([len(frames.manifest.targets), *(count for _, count in changes)], dtype=np.float64)
+    return {"targets": counts[np.searchsorted([t_s for t_s, _ in changes], at_s)]}
 
 
 def _phase_of(frames: RunFrames, grid: Floats) -> list[str]:
@@ -225,6 +235,7 @@ class SecondsWindow:
     server: ServerSeries
     at_s: Floats
     seconds: int
+    part: float = 1.0
 
     @property
     def in_front(self) -> bool:

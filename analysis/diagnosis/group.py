@@ -25,12 +25,18 @@ def group_findings(run: RunFrames, servers: Sequence[WindowEvidence]) -> list[Fi
         return []
     start_ns, end_ns = (run.start_wall_ns + round(at_s * 1e9) for at_s in (group[0].start_s, group[0].end_s))
     windows = [ServerWindow.of(run.servers[evidence.target], start_ns, end_ns) for evidence in group]
-    found = [_outliers(windows)]
+    passing = left(run)
+    found = [_outliers([window for window in windows if window.server.target not in passing])]
     if not all(evidence.client.attributed for evidence in group):
         found += rules.between(_together(group, windows))
-    hits = _routing(run, group)
+    hits = None if passing else _routing(run, group)
     found.append(None if hits is None else routing.judge(hits))
     return [finding for finding in found if finding is not None]
+
+
+def left(run: RunFrames) -> set[str]:
+    """Return the servers that joined or left during the run: they are no peers of the others, and sessions had to move."""
+    return set() if run.summary is None else {entry.target for entry in run.summary.servers if entry.seen_s is not None}
 
 
 def _outliers(windows: Sequence[ServerWindow]) -> Finding | None:

@@ -26,7 +26,7 @@ from ..data.frames import UNFINISHED, RunFrames
 from ..data.manifest import arrivals_of
 from . import routing, turn_causes
 from .advice import ADVICE, Advice
-from .group import group_findings
+from .group import group_findings, left
 from .measured_load import MeasuredLoad, Unmet
 
 _GONE_S = 2.0  # minimum time without a scrape before the end of the load
@@ -202,7 +202,9 @@ def _stopped_answering(rows: Frame) -> list[Stopped]:
 
 
 def gone(run: RunFrames, server: ServerSeries) -> str | None:
-    """Describe a metrics page that stopped answering before the end of the load; None if it did not."""
+    """Describe a metrics page that stopped answering before the end of the load; None if it did not, or left the run's servers."""
+    if server.target in left(run):
+        return None
     end_s = load_end_s(run)
     at_s = run.since_start_s(server.wall_ns)
     if end_s is None or len(at_s) < 2:

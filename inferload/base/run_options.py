@@ -79,7 +79,8 @@ RUN_OPTIONS = (
     RunOption("--model", "model of the requests (default: the one that the server lists)", in_form=True),
     RunOption(
         "--also-host",
-        "additional server; of n successive sessions each of the n servers gets one, in random order; may be repeated",
+        "additional server; of n successive sessions each of the n servers gets one, in random order; may be repeated; as --host, "
+        "also dns://NAME:PORT or a file with a URL per line, whose changes are followed",
         "URL",
         repeat=True,
     ),
@@ -88,8 +89,8 @@ RUN_OPTIONS = (
     RunOption(
         "--metrics-url",
         "the server's Prometheus page; for several servers repeat it, or give dns://NAME:PORT/metrics (each address of a name, as "
-        "of a headless Service of Kubernetes, when the run starts) or a file (a URL per line, or Prometheus file_sd, .json or "
-        ".yaml) (default: /metrics of each host; 'none' for none)",
+        "of a headless Service of Kubernetes) or a file (a URL per line, or Prometheus file_sd, .json or "
+        ".yaml), whose changes are followed (default: /metrics of each host; 'none' for none)",
         "URL",
         repeat=True,
     ),
@@ -169,7 +170,7 @@ RUN_OPTIONS = (
     RunOption(
         "--allow-target",
         "additional server that may receive the API key and the headers; may be repeated (default: only those of --host, "
-        "--also-host and --metrics-url at the start, none that is entered in the web UI)",
+        "--also-host and --metrics-url, none that is entered in the web UI)",
         "ORIGIN",
         repeat=True,
         private=True,

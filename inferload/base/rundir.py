@@ -14,6 +14,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, BinaryIO
 
+import msgspec
 from msgspec import Struct
 
 from inferload.base import json_text
@@ -46,6 +47,9 @@ WARM, WARMING = "-warm", "-warming"
 
 # File with a random token during the run: a worker that reads the same token at this path shares the file system.
 TOKEN = ".run-token"
+# Socket of the marks that other processes send: only a run in progress listens.
+MARK_SOCKET = ".run-marks"
+MARK_CHARACTERS = 200
 # File that reserves disk space during the run, so that the documents fit on a disk that is full at its end.
 RESERVE = ".run-reserve"
 _RESERVE_BYTES = 1 << 20
@@ -54,7 +58,10 @@ _BUFFER_BYTES = 1 << 20
 
 
 class Mark(Struct, frozen=True, kw_only=True):
-    """Line of marks.jsonl, an event of a run. `t_s`: since its start. `users`, `sessions_per_s`, `by`: new load, its cause."""
+    """Line of marks.jsonl, an event of a run. `t_s`: since its start. `users`, `sessions_per_s`, `by`: new load, its cause.
+
+    `targets`: number of servers from then on.
+    """
 
     t_s: Number = 0.0
     wall_ns: Instant
@@ -62,7 +69,29 @@ class Mark(Struct, frozen=True, kw_only=True):
     text: str = ""
     users: Number | None = None
     sessions_per_s: Number | None = None
+    targets: Number | None = None
     by: str = "hand"
+
+
+def marks_of(text: str) -> Iterator[Mark]:
+    """Yield the complete marks of marks.jsonl; the last line of a killed run may be cut."""
+    for line in text.splitlines():
+        with contextlib.suppress(ValueError):
+            yield msgspec.convert(json_text.parse(line), Mark)
+
+
+@contextlib.contextmanager
+def mark_address(folder: Path) -> Iterator[str]:
+    """Yield the address of a run's MARK_SOCKET. A path of more than 100 bytes is none: a descriptor then names the folder."""
+    path = folder / MARK_SOCKET
+    if len(os.fsencode(path)) < 100:
+        yield str(path)
+        return
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        yield f"/proc/self/fd/{descriptor}/{MARK_SOCKET}"
+    finally:
+        os.close(descriptor)
 
 
 _DAMAGED = "the file is damaged, or another program wrote it"

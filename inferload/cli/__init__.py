@@ -31,6 +31,7 @@ BUILT_IN = OnUse[Callable[[Any], None]](
         "fetch": "inferload.cli.fetch:register",
         "doctor": "inferload.cli.doctor:register",
         "scrape": "inferload.cli.scrape:register",
+        "mark": "inferload.cli.mark:register",
         "calibrate": "inferload.cli.calibrate:register",
         "clean": "inferload.cli.clean:register",
     }
@@ -38,7 +39,7 @@ BUILT_IN = OnUse[Callable[[Any], None]](
 
 # Groups of commands in `inferload --help`, with a line each.
 GROUPS = {
-    "run": {"run": "run a scenario against a server"},
+    "run": {"run": "run a scenario against a server", "mark": "add an event to the run in progress"},
     "scenarios": {
         "init": "write a commented scenario file and a locustfile",
         "validate": "check scenario files",

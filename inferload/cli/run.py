@@ -33,7 +33,7 @@ def register(commands: Any) -> None:
         default=DEFAULT_SCENARIO,
         help=f"a bundled scenario's name, or a file (default: {DEFAULT_SCENARIO})",
     )
-    parser.add_argument("-H", "--host", metavar="URL", help="the server, as http://server:8000")
+    parser.add_argument("-H", "--host", metavar="URL", help="the server, as http://server:8000; or see --also-host")
     load = quick_options.add_to(parser)
     for option in RUN_OPTIONS:
         (load if option.name == "set" else parser).add_argument(option.flag, **option.keywords())

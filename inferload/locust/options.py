@@ -26,6 +26,7 @@ from inferload.results.ci import Outputs
 from inferload.results.verdict.outcome import FAILED, Policy
 from inferload.run.process import listen_address, run_spec
 from inferload.run.process.listen_address import ListenAddress
+from inferload.run.process.named_servers import hosts_of
 from inferload.run.process.settings import ProcessSettings
 from inferload.run.process.trace_export import TraceExport
 from inferload.run.process.user_scenarios import LoadedScenario, Program
@@ -238,12 +239,17 @@ def own_settings(options: Any) -> ProcessSettings:
         export_traces=TraceExport.parse(options.export_traces, options.trace_ratio),
         outputs=Outputs.of(options),
         origins=_origins(options),
+        lists=frozenset((*_hosts(options), *(options.metrics_url or ()))),
     )
+
+
+def _hosts(options: Any) -> list[str]:
+    return [value for value in (options.host, *(options.also_host or ())) if value]
 
 
 def _origins(options: Any) -> frozenset[str]:
     """Return the origins that the command line names; only these may get the key and the headers."""
-    targets = [Target.parse(url) for url in (options.host, *(options.also_host or ())) if url]
+    targets = [Target.parse(url) for url in hosts_of(_hosts(options))]
     if not options.worker:  # which reads no page, and may lack the file or the name
         targets += [Target.of_page(url) for url in metrics_urls(options.metrics_url) or ()]
     for url in options.allow_target or ():

@@ -58,6 +58,14 @@ class OpenRun:
             raise UsageError(f"{self.path / rundir.COUNTS}: not the counts of a run ({error})") from error
 
     @cached_property
+    def marks(self) -> list[rundir.Mark]:
+        """Events of the run; empty without the file."""
+        path = self.path / rundir.MARKS
+        return (
+            list(rundir.marks_of(path.read_text(encoding="utf-8", errors="replace"))) if self.has(rundir.MARKS) else []
+        )
+
+    @cached_property
     def earlier(self) -> "OpenRun | None":
         """The run before, which left its cache to this one; None without one."""
         earlier = self.counts.of_pass.earlier

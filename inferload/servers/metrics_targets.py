@@ -1,8 +1,8 @@
-"""Addresses of metrics pages as a user names them: a URL, every address of a DNS name, or a file of targets."""
+"""Addresses of metrics pages, or of servers, as a user names them: a URL, every address of a DNS name, or a file of targets."""
 
 import re
 import socket
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Annotated
 from urllib.parse import quote, urlencode, urlsplit
@@ -15,8 +15,6 @@ from inferload.servers.scrape_http import MetricsUrl
 
 FORMS = "http://server:8000/metrics, dns://NAME:PORT/metrics or a file of targets"
 
-_URL = "write it as http://server:8000/metrics, without a password"
-_DNS = "write it as dns://NAME:PORT/metrics"
 _GROUPS = '[{"targets": ["server:8000"], "labels": {"__metrics_path__": "/metrics"}}]'
 _FILE_SD = (".json", ".yaml", ".yml")
 _PARAMETER = "__param_"
@@ -29,8 +27,9 @@ class _Group(msgspec.Struct, frozen=True):
     targets: Annotated[list[str], msgspec.Meta(min_length=1)]
     labels: Mapping[str, str] = {}
 
-    def urls(self) -> Iterator[str]:
-        scheme, path = self.labels.get("__scheme__", "http"), self.labels.get("__metrics_path__", "/metrics")
+    def urls(self, path: str) -> Iterator[str]:
+        """Yield the URL of each target. `path`: of a group that names none."""
+        scheme, path = self.labels.get("__scheme__", "http"), path and self.labels.get("__metrics_path__", path)
         given = [
             (name.removeprefix(_PARAMETER), value) for name, value in self.labels.items() if name.startswith(_PARAMETER)
         ]
@@ -41,6 +40,16 @@ class _Group(msgspec.Struct, frozen=True):
             yield f"{scheme}://{target}{quote(path)}{query}"
 
 
+class Wanted(msgspec.Struct, frozen=True):
+    """What the values name. `path`: that of an address without one; `check`: raises UsageError for a URL of another form."""
+
+    path: str
+    check: Callable[[str], object]
+
+
+PAGES = Wanted("/metrics", MetricsUrl.parse)
+
+
 def of_option(values: Iterable[str]) -> list[str]:
     """Return the URL of each page that values of --metrics-url name. Raise UsageError."""
     try:
@@ -49,43 +58,44 @@ def of_option(values: Iterable[str]) -> list[str]:
         raise UsageError(f"--metrics-url {error}") from error
 
 
-def urls_of(values: Iterable[str]) -> list[str]:
-    """Return the URL of each page that the values name. Raise UsageError, in one line with the remedy.
+def urls_of(values: Iterable[str], of: Wanted = PAGES) -> list[str]:
+    """Return the URL of each page, or server, that the values name. Raise UsageError, in one line with the remedy.
 
     DNS names are resolved and files are read, each time.
     """
-    return [url for value in values for url in _expanded(value.strip())]
+    return [url for value in values for url in _expanded(value.strip(), of)]
 
 
-def _expanded(value: str) -> list[str]:
+def _expanded(value: str, of: Wanted) -> list[str]:
     if value.startswith("dns://"):
-        return _of_name(value)
+        return _of_name(value, of)
     if "://" in value:
-        return [_checked(value, without_userinfo(value))]
-    return _of_file(value)
+        return [_checked(value, of)]
+    return _of_file(value, of)
 
 
-def _checked(url: str, shown: str) -> str:
+def _checked(url: str, of: Wanted) -> str:
     try:
-        MetricsUrl.parse(url)
+        of.check(url)
     except UsageError as error:
-        raise UsageError(f"{shown}: not an address; {_URL}") from error
+        remedy = f"write it as http://server:8000{of.path}, without a password"
+        raise UsageError(f"{without_userinfo(url)}: not an address; {remedy}") from error
     return url
 
 
-def _of_name(value: str) -> list[str]:
+def _of_name(value: str, of: Wanted) -> list[str]:
     """Return a URL for each address of a name, such as that of a headless Service of Kubernetes.
 
     A server with addresses of both families has one of each; IPv4 is used then, so that it is one target.
     """
-    shown = without_userinfo(value)
+    shown, remedy = without_userinfo(value), f"write it as dns://NAME:PORT{of.path}"
     try:
         parts = urlsplit(value)
         host, port = parts.hostname, parts.port
     except ValueError as error:
-        raise UsageError(f"{shown}: {error}; {_DNS}") from None
+        raise UsageError(f"{shown}: {error}; {remedy}") from None
     if not host or not port or "@" in parts.netloc:
-        raise UsageError(f"{shown}: not a name and a port; {_DNS}")
+        raise UsageError(f"{shown}: not a name and a port; {remedy}")
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError) as error:
@@ -95,10 +105,10 @@ def _of_name(value: str) -> list[str]:
     addresses = sorted({str(each[4][0]) for each in found if each[0] == families[0]})
     query = f"?{parts.query}" if parts.query else ""
     hosts = (f"[{address}]" if ":" in address else address for address in addresses)
-    return [f"http://{each}:{port}{parts.path or '/metrics'}{query}" for each in hosts]
+    return [f"http://{each}:{port}{parts.path or of.path}{query}" for each in hosts]
 
 
-def _of_file(value: str) -> list[str]:
+def _of_file(value: str, of: Wanted) -> list[str]:
     """Return the URLs of a file: Prometheus' file_sd as JSON or YAML, by its name, or one value per line."""
     shown, path = without_userinfo(value), Path(value)
     try:
@@ -107,7 +117,7 @@ def _of_file(value: str) -> list[str]:
         why = error.strerror if isinstance(error, OSError) and error.strerror else "no text"
         raise UsageError(f"{shown}: not an http or https address, and as a file: {why}; name {FORMS}") from error
     try:
-        urls = _of_groups(text, path.suffix) if path.suffix in _FILE_SD else _of_lines(text)
+        urls = _of_groups(text, path.suffix, of) if path.suffix in _FILE_SD else _of_lines(text, of)
     except UsageError as error:
         raise UsageError(f"{shown}: {error}") from error
     if not urls:
@@ -115,23 +125,23 @@ def _of_file(value: str) -> list[str]:
     return urls
 
 
-def _of_lines(text: str) -> list[str]:
+def _of_lines(text: str, of: Wanted) -> list[str]:
     """Return the URLs of a file with one URL or DNS name per line; `#` begins a comment line."""
     urls: list[str] = []
     for number, line in enumerate(map(str.strip, text.splitlines()), 1):
         if not line or line.startswith("#"):
             continue
         try:
-            urls += _of_name(line) if line.startswith("dns://") else [_checked(line, without_userinfo(line))]
+            urls += _of_name(line, of) if line.startswith("dns://") else [_checked(line, of)]
         except UsageError as error:
             raise UsageError(f"line {number}: {error}") from error
     return urls
 
 
-def _of_groups(text: str, suffix: str) -> list[str]:
+def _of_groups(text: str, suffix: str, of: Wanted) -> list[str]:
     decode = msgspec.json.decode if suffix == ".json" else msgspec.yaml.decode
     try:
         groups = decode(text, type=list[_Group])
     except (msgspec.DecodeError, RecursionError) as error:
         raise UsageError(f"no file_sd: {' '.join(str(error).split())}; write it as {_GROUPS}") from error
-    return [_checked(url, without_userinfo(url)) for group in groups for url in group.urls()]
+    return [_checked(url, of) for group in groups for url in group.urls(of.path)]

@@ -7,20 +7,13 @@ the middle of its request. A target that is down leaves a gap in the data, and o
 is up again. The parent process receives one JSON object per scrape on stdout: `{"wall_ns", "target", "up", "skipped", "replicas",
 "gauges": {...}}`, with "error" if the target is down, and without gauges if several servers are behind its address; lines are
 dropped if the pipe is full. An empty object follows each write to the disk.
-
-The child process of a run ends on SIGTERM, or when stdin is closed (the parent has ended): a last scrape, the last part, join of
-all parts. It ignores SIGINT: the parent decides.
 """
 
 import json
-import os
 import re
-import select
-import signal
 import sys
 import threading
 from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -31,7 +24,6 @@ from inferload.base.clock import NS_PER_S, Anchor, now_ns
 from inferload.base.escaping import escaped
 from inferload.base.redaction import Redaction
 from inferload.base.rundir import reason
-from inferload.base.threads import native_lock
 from inferload.base.tls import TlsSettings
 from inferload.figures.pages import metric_names as names
 from inferload.figures.pages.page_names import kind_of, names_on_pages, page_meanings
@@ -49,6 +41,8 @@ PART_S = 4.0
 TIMEOUT_S = 4.0
 # Timeout of the last scrape, after the stop request.
 LAST_S = 2.0
+# A page that left the list is scraped until it does not answer, since turns may be in flight there, and at most so long.
+LEAVE_S = 60.0
 # Scrapes on a new connection each that tell the servers of a balancer per connection apart.
 PROBES = 8
 
@@ -160,7 +154,7 @@ def line_of(scrape: Scrape) -> str:
     return json.dumps(document, ensure_ascii=False)
 
 
-def _directly(call: Callable[..., object], *arguments: object) -> object:
+def called(call: Callable[..., object], *arguments: object) -> object:
     return call(*arguments)
 
 
@@ -173,7 +167,7 @@ class ScrapeBuffer(Struct):
     on_scrape: Callable[[Scrape], None] = lambda scrape: None
     on_write_error: Callable[[str], None] = lambda error: None
     on_write: Callable[[], None] = lambda: None  # after each write to the disk
-    apart: Callable[..., object] = _directly  # calls what waits for the disk
+    apart: Callable[..., object] = called  # calls what waits for the disk
     columns: scrapes_file.ScrapeColumns = field(default_factory=scrapes_file.ScrapeColumns)
     down: set[str] = field(default_factory=set)
     lost: int = 0  # samples that could not be written
@@ -214,26 +208,6 @@ class ScrapeBuffer(Struct):
             print(f"scraper: {scrape.target}: metrics are back", file=sys.stderr, flush=True)
 
 
-class Lines:
-    """Lines to a pipe that never wait: a stalled parent must not delay the scrapes. A line is dropped while one is half sent."""
-
-    def __init__(self, pipe: int) -> None:
-        os.set_blocking(pipe, False)
-        self._pipe, self._rest = pipe, b""
-        self._lock = native_lock()  # writes to the disk report from threads
-
-    def send(self, line: str) -> None:
-        """Send the rest of the line before, then this one."""
-        with self._lock, suppress(OSError):  # a full pipe, or the parent has ended, which closes stdin, too
-            self._write()
-            self._rest = line.encode() + b"\n"
-            self._write()
-
-    def _write(self) -> None:
-        while self._rest:
-            self._rest = self._rest[os.write(self._pipe, self._rest) :]
-
-
 class Scraper(Struct):
     """Scrapes of one target until `stop` is set.
 
@@ -248,17 +222,22 @@ class Scraper(Struct):
     stop: threading.Event
     replicas: Replicas = field(default_factory=Replicas)
     probes: int = PROBES  # scrapes to come on a new connection each
+    until_ns: int | None = None  # of a page that left the list: its last scrape is the last one with an answer
 
     def run(self) -> None:
-        """Scrape at start, start + interval, ... until `stop` is set, then once more."""
+        """Scrape at start, start + interval, ... until `stop` is set, then once more; or until the page has left."""
         start_ns, tick, skipped = now_ns(), 0, 0
         pages = PageSamples(self.buffer.redact)
-        while not self.stop.wait(max(0, start_ns + tick * self.interval_ns - now_ns()) / NS_PER_S):
-            self.buffer.add(self._scrape(pages, TIMEOUT_S, skipped))
+        over = False
+        while not over:
+            over = self.stop.wait(max(0, start_ns + tick * self.interval_ns - now_ns()) / NS_PER_S)
+            scrape = self._scrape(pages, LAST_S if over else TIMEOUT_S, skipped)
+            if self.until_ns is not None and (scrape.error is not None or now_ns() > self.until_ns):
+                break
+            self.buffer.add(scrape)
             due = tick + 1
             tick = max(due, -(-(now_ns() - start_ns) // self.interval_ns))
             skipped += tick - due
-        self.buffer.add(self._scrape(pages, LAST_S, skipped))
         self.client.close()
 
     def _scrape(self, pages: PageSamples, timeout_s: float, skipped: int) -> Scrape:
@@ -310,12 +289,13 @@ def write_until(folder: Path, buffer: ScrapeBuffer, ended: Callable[[float], boo
 
 
 class ScrapeJob(Struct, frozen=True):
-    """Targets, interval and output folder of scrapes."""
+    """Targets, interval and output folder of scrapes. `changed`: returns the clients to have from now on; None: the same."""
 
     clients: Sequence[PageClient]
     interval_s: float
     folder: Path
     anchor: Anchor
+    changed: Callable[[], Sequence[PageClient] | None] = lambda: None
 
 
 def scrape_all(job: ScrapeJob, buffer: ScrapeBuffer, ended: Callable[[float], bool]) -> None:
@@ -323,14 +303,30 @@ def scrape_all(job: ScrapeJob, buffer: ScrapeBuffer, ended: Callable[[float], bo
     job.folder.mkdir(parents=True, exist_ok=True)
     stop = threading.Event()
     interval_ns = round(job.interval_s * NS_PER_S)
-    scrapers = [Scraper(client, interval_ns, job.anchor, buffer, stop) for client in job.clients]
-    threads = [threading.Thread(target=scraper.run, daemon=True) for scraper in scrapers]
-    for thread in threads:
-        thread.start()
-    number = write_until(job.folder, buffer, ended)
+    running: dict[str, tuple[Scraper, threading.Thread]] = {}
+
+    def have(clients: Sequence[PageClient]) -> None:
+        now = {client.url.target: client for client in clients}
+        for target, (scraper, _) in running.items():
+            left_ns = scraper.until_ns or now_ns() + round(LEAVE_S * NS_PER_S)
+            scraper.until_ns = None if target in now else left_ns
+        for target, client in now.items():
+            if target not in running or not running[target][1].is_alive():
+                scraper = Scraper(client, interval_ns, job.anchor, buffer, stop)
+                running[target] = scraper, threading.Thread(target=scraper.run, daemon=True)
+                running[target][1].start()
+
+    def ended_or_changed(timeout_s: float) -> bool:
+        over = ended(timeout_s)
+        if (clients := job.changed()) is not None:
+            have(clients)
+        return over
+
+    have(job.clients)
+    number = write_until(job.folder, buffer, ended_or_changed)
     stop.set()
     give_up_ns = now_ns() + int((TIMEOUT_S + LAST_S) * NS_PER_S)  # the current scrape and the last one
-    for thread in threads:
+    for _, thread in running.values():
         thread.join(max(0, give_up_ns - now_ns()) / NS_PER_S)
     write_part(job.folder, number, buffer)
     try:
@@ -348,34 +344,3 @@ def clients_of(
     uses_tls = tls.names_files or any(page.scheme == "https" for page in pages)  # a wrong file is an error at any page
     context = tls.context() if uses_tls else None
     return [MetricsClient(page, context, None if page in keyless else api_key) for page in pages]
-
-
-def parent_ended(woken: int) -> Callable[[float], bool]:
-    """Return a function that waits up to a timeout and returns True after SIGTERM (a byte on `woken`) or the end of stdin."""
-
-    def ended(timeout_s: float) -> bool:
-        ready, _, _ = select.select([0, woken], [], [], timeout_s)
-        return woken in ready or (0 in ready and not os.read(0, 4096))
-
-    return ended
-
-
-def scrape_for_parent(job: ScrapeJob, redact: Redaction, apart: Callable[..., object] = _directly) -> None:
-    """Scrape until SIGTERM or the end of stdin.
-
-    `redact`: also removes the parent's headers, which a server may echo. `apart`: makes calls that wait for the disk, while
-    scrapes go on.
-    """
-    woken, wake = os.pipe()
-    os.set_blocking(wake, False)
-    signal.set_wakeup_fd(wake)
-    signal.signal(signal.SIGTERM, lambda _signal, _frame: None)
-    lines = Lines(1)
-    buffer = ScrapeBuffer(
-        on_scrape=lambda scrape: lines.send(line_of(scrape)),
-        on_write_error=lambda error: lines.send(json.dumps({"write_error": error}, ensure_ascii=False)),
-        on_write=lambda: lines.send("{}"),
-        redact=redact,
-        apart=apart,
-    )
-    scrape_all(job, buffer, parent_ended(woken))

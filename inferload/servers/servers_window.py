@@ -12,13 +12,15 @@ class ServersWindow(Struct, frozen=True):
     """Several servers together: counters add up, gauges as those of several engines; means of histograms are by request.
 
     The engines behind a front end or router count its requests again, in parts. So counters are those of the pages in front, if
-    they publish them; gauges are those of engines, if they publish them.
+    they publish them; gauges are those of engines, if they publish them. Rates, and sums of means, count for the part of the time
+    for which a server was there.
 
     `whole`: a value is unknown if that of one server is; else unknown values are left out.
     """
 
     servers: Sequence[Window]
     whole: bool = False
+    part: float = 1.0
 
     def publishes(self, metric: str) -> bool:
         """Return True if a server has the metric."""
@@ -32,7 +34,9 @@ class ServersWindow(Struct, frozen=True):
     def gauge(self, reading: Reading, statistic: Statistic) -> Floats:
         """Return the sum, maximum or minimum over the servers."""
         chosen = self._chosen(reading, in_front=False)
-        return self._combined(reading.over, (server.gauge(reading, statistic) for server in chosen))
+        adds = reading.over == "sum" and statistic == "mean"
+        values = (server.gauge(reading, statistic) * (server.part if adds else 1.0) for server in chosen)
+        return self._combined(reading.over, values)
 
     def delta(self, reading: Reading) -> Floats:
         """Return the sum of the increases."""
@@ -40,7 +44,9 @@ class ServersWindow(Struct, frozen=True):
 
     def per_s(self, reading: Reading) -> Floats:
         """Return the sum of the rates."""
-        return self._combined("sum", (server.per_s(reading) for server in self._chosen(reading, in_front=True)))
+        return self._combined(
+            "sum", (server.per_s(reading) * server.part for server in self._chosen(reading, in_front=True))
+        )
 
     def _chosen(self, reading: Reading, *, in_front: bool) -> Sequence[Window]:
         """Return the servers on this side if one of them publishes the metric, else those on the other side, if any."""

@@ -6,7 +6,7 @@ Counters are summed over engines and bridged over restarts. Series of ranks that
 `parts`).
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import cached_property
 
 import numpy as np
@@ -43,24 +43,36 @@ def windows_of(
     end_wall_ns: int,
     targets: Sequence[str] = (),
     interval_s: float | None = None,
+    *,
+    passing: Collection[str] = (),
 ) -> list["ServerWindow"]:
     """Return the half-open window at each target.
 
     `targets`: configured targets; one that never answered has a window without values. `interval_s`: configured interval
-    of the scrapes; None: their median interval.
+    of the scrapes; None: their median interval. `passing`: targets that joined or left: their window is the part between
+    their first and last scrape; one that was not there in the window has none.
     """
     silent = {
         target: ServerSeries(target, np.array([], dtype=np.int64), {}, np.array([], dtype=np.bool_))
         for target in targets
     }
     of_all = sorted((silent | dict(servers)).items())
-    return [ServerWindow.of(server, start_wall_ns, end_wall_ns, interval_s) for _, server in of_all]
+    windows = []
+    for target, server in of_all:
+        start_ns, end_ns = start_wall_ns, end_wall_ns
+        if target in passing and len(server.wall_ns):
+            start_ns, end_ns = max(start_ns, int(server.wall_ns[0])), min(end_ns, int(server.wall_ns[-1]))
+        if start_ns < end_ns:
+            window = ServerWindow.of(server, start_ns, end_ns, interval_s)
+            windows.append(replace(window, of_ns=(start_wall_ns, end_wall_ns) if target in passing else None))
+    return windows
 
 
 class ServerWindow(Struct, frozen=True, dict=True):
     """One server between two of its scrapes. `first`, `last`: their indices; None if the window does not have two.
 
     `interval_s`: configured interval of the scrapes; None: their median interval. `labels`: only of series with these.
+    `of_ns`: ends of the window of all servers, of which it has a part, since it joined or left; None: it did not.
     """
 
     server: ServerSeries
@@ -70,6 +82,7 @@ class ServerWindow(Struct, frozen=True, dict=True):
     end_wall_ns: int
     interval_s: float | None = None
     labels: Mapping[str, str] = field(default_factory=dict)
+    of_ns: tuple[int, int] | None = None
 
     @classmethod
     def of(
@@ -81,6 +94,19 @@ class ServerWindow(Struct, frozen=True, dict=True):
         first, last = (int(np.argmin(np.abs(at_ns - end))) for end in (start_wall_ns, end_wall_ns))
         two = first < last
         return cls(server, first if two else None, last if two else None, start_wall_ns, end_wall_ns, interval_s)
+
+    @property
+    def seen_s(self) -> tuple[float, float] | None:
+        """Its part of the window of all servers, in seconds since the start of that, if it joined or left."""
+        if self.of_ns is None:
+            return None
+        return (self.start_wall_ns - self.of_ns[0]) / NS_PER_S, (self.end_wall_ns - self.of_ns[0]) / NS_PER_S
+
+    @property
+    def part(self) -> float:
+        """Share of the window of all servers for which it was there."""
+        whole = self.of_ns or (self.start_wall_ns, self.end_wall_ns)
+        return (self.end_wall_ns - self.start_wall_ns) / max(1, whole[1] - whole[0])
 
     @cached_property
     def scraping_interval_s(self) -> float:

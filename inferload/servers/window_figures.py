@@ -94,6 +94,7 @@ def _entry(window: ServerWindow) -> Server:
         replicas=server.replicas,
         scrapes=len(window.scrapes),
         window_s=window.window_s,
+        seen_s=None if window.seen_s is None else list(window.seen_s),
         longest_gap_s=window.longest_gap_s,
         gap_limit_s=window.gap_limit_s,
         samples_unusable=server.samples_unusable,

@@ -55,6 +55,13 @@ class ServerFacts(Struct, frozen=True, kw_only=True):
     ] = 1
     scrapes: Annotated[Count, Meta(description="scrapes in the window")] = 0
     window_s: Annotated[Number | None, Meta(description="time between the two scrapes nearest to the ends")] = None
+    seen_s: Annotated[
+        list[Number] | None,
+        Meta(
+            description="first and last scrape of a server that [joined or left](../how-to/scale-out.md), in seconds of the "
+            "measure phase; figures are of this part; null: of the others"
+        ),
+    ] = None
     longest_gap_s: Annotated[
         Number | None, Meta(description="longest time without a scrape; null without any scrape")
     ] = None

@@ -39,6 +39,10 @@ class Window(Protocol):
     """A server, or several together, between two instants or in each of several spans."""
 
     @property
+    def part(self) -> float:
+        """Share of the time of the others for which it was there."""
+
+    @property
     def in_front(self) -> bool:
         """True for a page of what stands before engines and counts their requests once more."""
 

@@ -269,6 +269,28 @@ class Task(Struct, frozen=True, kw_only=True):
     cached_share_by_step: Annotated[list[TaskSteps], means("the same by range of steps")] = []
 
 
+class RunPart(Struct, frozen=True, kw_only=True):
+    """Part of the measure phase between marks and steps, and what followed a mark ([scale-out](../how-to/scale-out.md))."""
+
+    start_s: Annotated[Number, means("its start, in seconds of the measure phase")]
+    end_s: Annotated[Number, means("its end")]
+    begins: Annotated[str, means("text of the mark, or the step, that begins it")]
+    turns: Annotated[Count, means("turns planned in it, whose result is known")]
+    met: Annotated[Count, means("turns of these that met the SLO; without one, those that ended well")]
+    interval: Annotated[list[Number] | None, means("95 % interval of `met / turns`")] = None
+    recovery: Annotated[
+        str | None,
+        means(
+            "`recovered`, `not recovered`, `no change seen` or `too few turns to say`; null: no mark begins the part"
+        ),
+    ] = None
+    recovered_after_s: Annotated[Number | None, means("from the mark to the recovery")] = None
+    recovered_within_s: Annotated[Number | None, means("width of the windows that show it")] = None
+    lost: Annotated[
+        Count | None, means("failed and unfinished turns in flight at the mark, or planned until the recovery")
+    ] = None
+
+
 class Results(Figures, frozen=True, kw_only=True):
     """All of a summary except its outcome, which follows from it; during a run, what is known so far."""
 
@@ -306,6 +328,10 @@ class Results(Figures, frozen=True, kw_only=True):
     ] = {}
     by_model: Annotated[dict[str, Split], means("by model; empty with one model, or if turn records are missing")] = {}
     steps: Annotated[list[Step], means("one entry for each step of `arrivals.profile`")] = []
+    by_phase: Annotated[
+        list[RunPart],
+        means("parts of the measure phase between marks and steps; empty if it has one, or turn records are missing"),
+    ] = []
     stopped_answering: Annotated[
         list[Stopped] | None, means("servers that stopped answering during the run; null if turn records are missing")
     ] = None

@@ -131,11 +131,12 @@ class Prompts(Struct, frozen=True):
 
 
 class Servers(Struct, frozen=True):
-    """Where turns were sent. `metrics_targets`: whose metrics pages were scraped."""
+    """Where turns were sent. `metrics_targets`: whose metrics pages were scraped; `passing`: those that joined or left."""
 
     targets: tuple[str, ...]
     models: tuple[str, ...]
     metrics_targets: tuple[str, ...]
+    passing: tuple[str, ...] = ()
 
 
 class Pass(Struct, frozen=True):

@@ -16,7 +16,7 @@ from inferload.figures.turn_values import SLICES, ExactValues, batch_sums, batch
 from inferload.results import readers, summary
 from inferload.results.documents.conformity_document import Conformity
 from inferload.results.documents.figures_document import Growth, worst
-from inferload.results.documents.summary_document import Stopped, Summary, Task, TurnRecords
+from inferload.results.documents.summary_document import RunPart, Stopped, Summary, Task, TurnRecords
 from inferload.results.documents.typed_documents import document_of
 from inferload.results.open_run import OpenRun
 from inferload.results.summarise import cache_figures
@@ -45,6 +45,8 @@ from inferload.servers.servers_window import ServersWindow
 from inferload.servers.window import ServerWindow, windows_of
 from inferload.turns.record import Phase
 from inferload.workload.sessions import Sessions
+
+PART_KINDS = ("mark", "targets", "worker_lost")  # of marks that begin a part of the measure phase
 
 
 def summarise(run_dir: Path, counts: Counts | None = None) -> Summary:
@@ -78,8 +80,19 @@ def of_run(opened: OpenRun) -> Summary:
         turn_records=records,
         tasks={} if turns is None else _tasks(turns),
         conformity=_conformity(run, turns),
+        by_phase=_by_phase(opened, turns, servers),
     )
     return Summary.of(results, outcome.judge(results, run.early, run.policies.policy))
+
+
+def _by_phase(opened: OpenRun, turns: Turns | None, servers: Mapping[str, ServerSeries]) -> list[RunPart]:
+    marks = [mark for mark in opened.marks if mark.kind in PART_KINDS]
+    changed = marks or any(server.restarted.any() for server in servers.values())
+    if turns is None or not turns.few or not (changed or any(window.step for window in opened.counts.stepped)):
+        return []
+    from inferload.results.summarise import by_phase  # of runs with marks or steps
+
+    return by_phase.parts(opened.counts, turns, marks, servers)
 
 
 def refresh(run: OpenRun) -> None:
@@ -199,7 +212,9 @@ def _windows(run: Counts, servers: Mapping[str, ServerSeries]) -> list[ServerWin
         return []
     start_ns, end_ns = run.course.anchor.to_wall_ns(window.start_ns), run.course.anchor.to_wall_ns(window.end_ns)
     interval_s = run.plan.scenario.server.interval_s
-    return windows_of(servers, start_ns, end_ns, list(run.servers.metrics_targets), interval_s)
+    return windows_of(
+        servers, start_ns, end_ns, list(run.servers.metrics_targets), interval_s, passing=run.servers.passing
+    )
 
 
 def _facts(run: Counts, turns: Turns | None, entries: list[Server], cache: CacheFigures) -> RunFacts:
@@ -300,7 +315,7 @@ def _in_flight(entries: list[Server], targets: int) -> float | None:
 
     Those in flight in a front end are in it or in the engines behind it.
     """
-    if len(entries) < targets or any(entry.too_long_gap_s is not None for entry in entries):
+    if len(entries) < targets or any(entry.too_long_gap_s is not None or entry.seen_s for entry in entries):
         return None
     front = [entry for entry in entries if entry.kind is not None and entry.kind.kind == "front end"]
     gauges = (server_figures.RUNNING,) if front else (server_figures.RUNNING, server_figures.WAITING)

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from inferload.base.numbers import number, percent
 from inferload.figures.client_figures import CLIENT_FIGURES, GC_PAUSE
 from inferload.figures.figure import Head
-from inferload.figures.rate_figures import ACHIEVED, INPUT, OFFERED, OUTPUT, TURNS
+from inferload.figures.rate_figures import ACHIEVED, ATTAINMENT, INPUT, OFFERED, OUTPUT, TURNS
 from inferload.figures.servers.server_figures import HIT_RATE
 from inferload.figures.table import Cell, Table
 from inferload.figures.turn_figures import TURN_FIGURES, brief_of
@@ -289,6 +289,34 @@ def _steps(summary: Results) -> list[Table]:
     return [Table("steps", "Steps", columns, rows, marks_note(rows).strip())]
 
 
+_PHASES_NOTE = (
+    "Parts of the measure phase between marks and steps of the load. Met SLO: of the turns planned in the part (those that ended "
+    "well, if there is no SLO), with its 95 % interval. Recovered after: until turns end well as often as in the 30 s before the "
+    "mark, and no more fail. Lost: turns that failed or did not end, until then."
+)
+
+
+def _by_phase(summary: Results) -> list[Table]:
+    met = Head("met SLO", ATTAINMENT.key)
+    columns: Columns = ("begins with", "from, s", "to, s", "turns", met, "95 %", "recovered after, s", "lost")
+    rows: Rows = [
+        (
+            part.begins,
+            part.start_s,
+            part.end_s,
+            part.turns,
+            share(part.met / part.turns if part.turns else None),
+            None if part.interval is None else " to ".join(percent(end) for end in part.interval),
+            part.recovery or ""
+            if part.recovered_after_s is None
+            else f"{number(part.recovered_after_s)} ± {number(part.recovered_within_s)}",
+            "" if part.lost is None else part.lost,
+        )
+        for part in summary.by_phase
+    ]
+    return [Table("by-phase", "By phase", columns, rows, _PHASES_NOTE)]
+
+
 def _ends(turns: TurnCounts) -> str:
     unfinished = f", {number(turns.unfinished)} unfinished" if turns.unfinished else ""
     return f"{number(turns.sent)} sent, {number(turns.failed)} failed{unfinished}"
@@ -362,5 +390,6 @@ _TABLES: tuple[Callable[[Results], list[Table]], ...] = (
     _cache,
     _client,
     _steps,
+    _by_phase,
     _classes,
 )

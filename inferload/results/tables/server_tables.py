@@ -59,7 +59,10 @@ def servers_tables(every: Sequence[Server], together: Mapping[str, float | None]
 
 
 def _remarks(server: Server) -> Iterator[str]:
-    """Yield what is wrong with the pages of a server."""
+    """Yield what is wrong with the pages of a server, and for which part of the measure phase it was there."""
+    if server.seen_s:
+        first, last = map(short, server.seen_s)
+        yield f"{server.target}: there from {first} to {last} s of the measure phase, its figures are of this part"
     if server.lines_unread:
         yield f"{server.target}: {server.lines_unread:,} lines are no samples and are left out"
     if server.samples_age_s is not None and server.samples_age_s > OLD_S:

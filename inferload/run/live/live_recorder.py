@@ -195,6 +195,7 @@ class LiveRecorder:
     def _server(self, at_s: float, instant: Instant, client: ClientFigures) -> dict[str, float | None]:
         for target, line in self._lines(instant.scrapes):
             target.add(at_s, line, instant.wall_ns, client)
+        self.targets = {name: target for name, target in self.targets.items() if name in instant.scrapes}  # some left
         self._compare(instant.wall_ns)
         values = _figures(self.targets.values())
         for name, target in self.targets.items():

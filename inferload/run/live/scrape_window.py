@@ -23,6 +23,7 @@ class LiveWindow(Struct, frozen=True):
 
     scrapes: Sequence[tuple[float, Values]]
     seconds: float | None = None
+    part: float = 1.0
 
     @property
     def in_front(self) -> bool:

@@ -97,15 +97,17 @@ def counts_of(run: MasterRun, csv_errors: Sequence[str]) -> counted.Counts:
     """Return the counts of a run; an open phase ends now. `csv_errors`: of Locust's tables."""
     at_ns, preflight, earlier, end = now_ns(), run.preflight, run.setup.earlier, run.state.end
     scraped = None if run.scraping is None else run.scraping.write_error
+    targets, pages = run.servers
     windows = (replace(window, end_ns=at_ns if window.end_ns is None else window.end_ns) for window in run.windows)
     return counted.Counts(
         about(run),
         counted.Plan(run.spec.scenario.resolved_text(), run.spec.origin, preflight.data.to_wire()),
         counted.Prompts(run.salt, preflight.salts, preflight.vocabulary.exactness, preflight.template),
         counted.Servers(
-            tuple(target.url for target in run.spec.targets),
+            tuple(targets),
             tuple(models_of(run.spec, preflight)),
-            tuple(MetricsUrl.parse(url).target for url in preflight.metrics_urls),
+            tuple(MetricsUrl.parse(url).target for url in pages),
+            tuple(MetricsUrl.parse(url).target for url in sorted(run.following.passing)) if run.following else (),
         ),
         counted.Pass(run.setup.arm, None if earlier is None else counted.Earlier(earlier.arm, earlier.run_dir.name)),
         counted.Course(

@@ -33,7 +33,7 @@ def about(run: MasterRun) -> Run:
         digest=scenario.digest,
         locustfile=run.program.digest,
         seed=scenario.seed,
-        target=", ".join(target.url for target in run.spec.targets),
+        target=", ".join(run.servers[0]),
         model=", ".join(models_of(run.spec, run.preflight)),
         engine=run.preflight.engine,
         stands_for=" and ".join(stand_ins) or None,

@@ -5,6 +5,7 @@ master -> worker                                   worker -> master
   PREPARE  an Assignment                             READY    {"run_id", "name", "error", host, pid, ...}
   WINDOWS  {"run_id", "windows"}                     REPORT   a WorkerReport, once a second
   RATE     {"run_id", "at_ns", "rate"}               DRAINED  {"run_id", "name", "closed_ns", "written", ...}: a run's end
+  TARGETS  {"run_id", "at_ns", "targets", "lists"}
   DRAIN    {"run_id"}                                SPENT    {"run_id", "name", "at_ns"}: its part of a counted load is over
   ABORT    {"run_id"}                                TURNS    {"run_id", "name"} and a FilePiece, if it writes elsewhere
   TAKEN    {"run_id", "part", "offset", "stop"}      DELIVERED {"run_id", "name", "error"}: no more pieces come
@@ -27,6 +28,7 @@ PREPARE = "inferload_prepare"
 READY = "inferload_ready"
 WINDOWS = "inferload_windows"
 RATE = "inferload_rate"
+TARGETS = "inferload_targets"
 DRAIN = "inferload_drain"
 ABORT = "inferload_abort"
 REPORT = "inferload_report"
@@ -58,6 +60,8 @@ class Assignment(Struct, frozen=True):
     offset_ns: int
     rate: float | None  # open loop: initial rate of all workers together, in the unit of the scenario's rate key
     origins: list[str] | None = None  # servers that a worker's key and headers may be sent to; None: any
+    lists: list[str] = field(default_factory=list)  # DNS names and files whose servers are among these
+    follows: bool = False  # the targets can change
     data: dict[str, Any] = field(default_factory=dict)  # digests and token counts of the workload's data, by class
 
 

@@ -10,6 +10,7 @@ from inferload.base.errors import UsageError
 from inferload.client.connection.target import Target
 from inferload.figures.limits.gate import GateError
 from inferload.figures.limits.parsed_gate import parse_gate
+from inferload.run.process.named_servers import Followed, hosts_of
 from inferload.run.process.user_scenarios import LoadedScenario, Program
 from inferload.scenario.overrides import Override
 from inferload.scenario.scenario import Scenario
@@ -48,7 +49,7 @@ class LoadOptions(Struct, frozen=True):
 class RunOptions(Struct, frozen=True):
     """Options of the command line and of the start form; None if not given. `settings`: keys of the scenario that --set changes.
 
-    `loaded`: the scenario, if it has been read already.
+    `loaded`: the scenario, if it has been read already. `pages`: values of --metrics-url as given.
     """
 
     scenario: str
@@ -60,6 +61,7 @@ class RunOptions(Struct, frozen=True):
     run_time_s: float | None = None
     warmup_s: float | None = None
     metrics_urls: tuple[str, ...] | None = None
+    pages: tuple[str, ...] = ()
     also_hosts: tuple[str, ...] = ()
     only: str | None = None
     abort_on: tuple[str, ...] | None = None
@@ -81,6 +83,7 @@ class RunSpec(Struct, frozen=True):
     spawn_per_s: float
     overrides: dict[str, Any]
     file_digest: str = ""  # of the scenario before the overrides
+    followed: Followed = Followed()
 
     @property
     def target(self) -> Target:
@@ -147,7 +150,8 @@ def resolve(options: RunOptions) -> RunSpec:
     models = [model.name for model in scenario.request.models]
     if options.model and models:
         raise UsageError(f"--model {options.model}: the scenario names its models ({', '.join(models)}); leave one out")
-    targets = tuple(Target.parse(url) for url in (options.host, *options.also_hosts))
+    hosts = (options.host, *options.also_hosts)
+    targets = tuple(map(Target.parse, hosts_of(hosts)))
     twice = [url for url, count in Counter(target.url for target in targets).items() if count > 1]
     if twice:
         raise UsageError(f"--also-host {twice[0]}: named twice; give each server once")
@@ -165,6 +169,7 @@ def resolve(options: RunOptions) -> RunSpec:
         spawn_per_s=spawn_per_s,
         overrides={setting.key: setting.value for setting in options.settings} | changes,
         file_digest=loaded.digest,
+        followed=Followed.of(hosts, options.pages),
     )
 
 

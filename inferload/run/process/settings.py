@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from pathlib import Path
 
-from msgspec import Struct, field
+from msgspec import Struct, field, structs
 
 from inferload.base.redaction import Redaction
 from inferload.base.run_options import DEFAULT_MAX_TURNS_MB
@@ -40,10 +40,17 @@ class ProcessSettings(Struct, frozen=True):
     outputs: Outputs = field(default_factory=Outputs)
     code: LoadedCode = field(default_factory=LoadedCode)  # that this process has imported
     origins: frozenset[str] | None = None  # servers that the key and the headers may be sent to; None: any
+    lists: frozenset[str] = frozenset()  # values of the command line that name these servers: URLs, DNS names and files
 
     def may_send_to(self, target: Target) -> bool:
         """Return True if the key and the headers may be sent to a server."""
         return self.origins is None or target.origin in self.origins
+
+    def also_to(self, lists: Iterable[str], urls: Iterable[str]) -> "ProcessSettings":
+        """Return the settings with which the servers that lists have now may get the key, if the command line has all lists."""
+        if self.origins is None or not self.lists.issuperset(lists):
+            return self
+        return structs.replace(self, origins=self.origins.union(Target.of_page(url).origin for url in urls))
 
     def withheld_from(self, urls: Iterable[str]) -> list[str]:
         """Return the origins to which the key and the headers are not sent; empty if this process has neither."""

@@ -1,6 +1,7 @@
 """Turns of one worker between its sessions and the counts: sent by the client of their server, gathered when they end."""
 
-from collections.abc import Callable, Iterator
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -10,7 +11,8 @@ import gevent
 import gevent.event
 import msgspec
 
-from inferload.client.client import Client
+from inferload.base.clock import now_ns
+from inferload.client.client import Client, ClientSettings
 from inferload.client.connection.target import Target
 from inferload.client.turn import Turn
 from inferload.client.turn_record import TurnRequest, TurnResult
@@ -169,17 +171,23 @@ class TurnDispatcher:
 
 
 class TurnClients:
-    """Clients of one worker by number: one for each target and endpoint, created at the first turn that needs it."""
+    """Clients of one worker by number: one for each target and endpoint, created at the first turn that needs it.
+
+    Targets can change during a run. A session keeps its own as long as it is among them.
+    """
 
     def __init__(self, scenario: Scenario, assignment: Assignment, own: ProcessSettings) -> None:
         if not own.origins and assignment.origins is not None:
             # A worker started without --host uses the master's list of servers that the key may be sent to.
-            own = msgspec.structs.replace(own, origins=frozenset(assignment.origins))
-        targets = [Target(**fields) for fields in assignment.targets]
-        self._settings = [
-            replace(client_settings(scenario, target, assignment.model, own, assignment.name), finish_reasons=known)
-            for target, known in zip(targets, assignment.finish_reasons, strict=True)
-        ]
+            own = msgspec.structs.replace(own, origins=frozenset(assignment.origins), lists=frozenset(assignment.lists))
+        self._own, self._scenario, self._assignment = own, scenario, assignment
+        self._targets: list[Target] = []  # that the run has had
+        self._settings: list[ClientSettings] = []  # of each of them
+        for fields, known in zip(assignment.targets, assignment.finish_reasons, strict=True):
+            self._add(Target(**fields), known=known)
+        self._current = list(range(len(self._targets)))  # numbers of the targets of new sessions
+        self._coming: deque[tuple[int, list[int]]] = deque()  # instants from which others hold
+        self._kept: dict[int, int] | None = {} if assignment.follows else None  # targets of sessions
         self._seed = scenario.seed
         self._endpoint = scenario.request.endpoint
         self._on_turn: Callable[[int, TurnResult], None] | None = None
@@ -203,7 +211,31 @@ class TurnClients:
 
     def number_of(self, session: int, endpoint: EndpointName | None = None) -> int:
         """Return the number of a session's client; a session keeps its target. `endpoint` None: the scenario's."""
-        return self._number(server_of(self._seed, session, len(self._settings)), endpoint or self._endpoint)
+        return self._number(self._target_of(session), endpoint or self._endpoint)
+
+    def change(self, at_ns: int, targets: Sequence[Target], lists: Sequence[str]) -> None:
+        """Have other targets from an instant on (ns, of this process). `lists`: DNS names and files that have them now."""
+        self._own = self._own.also_to(lists, [target.url for target in targets])
+        for target in targets:
+            if target not in self._targets:
+                self._add(target, known=all(self._assignment.finish_reasons))
+        self._coming.append((at_ns, list(map(self._targets.index, targets))))
+
+    def _add(self, target: Target, *, known: bool) -> None:
+        settings = client_settings(self._scenario, target, self._assignment.model, self._own, self._assignment.name)
+        self._targets.append(target)
+        self._settings.append(replace(settings, finish_reasons=known))
+
+    def _target_of(self, session: int) -> int:
+        if self._kept is None:
+            return server_of(self._seed, session, len(self._settings))
+        while self._coming and self._coming[0][0] <= now_ns():
+            self._current = self._coming.popleft()[1]
+        kept = self._kept.get(session)
+        if kept is None or kept not in self._current:
+            kept = self._current[server_of(self._seed, session, len(self._current))]
+            self._kept[session] = kept
+        return kept
 
     def close(self) -> None:
         """Close all clients. No turn may be in flight."""

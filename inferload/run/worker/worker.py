@@ -13,6 +13,7 @@ import msgspec
 from inferload import __version__
 from inferload.base.clock import NS_PER_S, clock_id, now_ns, wall_ns
 from inferload.base.errors import UsageError
+from inferload.client.connection.target import Target
 from inferload.client.requests.call_checks import CallError
 from inferload.locust_adapters import compat, messages
 from inferload.locust_adapters.logs import first_of_each, location
@@ -59,6 +60,7 @@ class Worker:
         register(protocol.PREPARE, self._on_prepare, concurrent=True)
         register(protocol.WINDOWS, self._on_windows)
         register(protocol.RATE, self._on_rate)
+        register(protocol.TARGETS, self._on_targets)
         register(protocol.DRAIN, self._on_drain)
         register(protocol.ABORT, self._on_abort)
         register(protocol.TAKEN, self._on_taken)
@@ -199,6 +201,12 @@ class Worker:
         run = self._current(msg.data)
         if run is not None and isinstance(run.loop, OpenLoop):
             run.loop.set_rate(msg.data["at_ns"] + run.part.assignment.offset_ns, msg.data["rate"])
+
+    def _on_targets(self, environment: Any, msg: Any) -> None:
+        run = self._current(msg.data)
+        if run is not None:
+            at_ns = msg.data["at_ns"] + run.part.assignment.offset_ns
+            run.turns.clients.change(at_ns, [Target(**fields) for fields in msg.data["targets"]], msg.data["lists"])
 
     def _on_drain(self, environment: Any, msg: Any) -> None:
         run = self._current(msg.data)

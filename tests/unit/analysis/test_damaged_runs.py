@@ -62,7 +62,7 @@ def test_a_mark_cut_inside_a_character_is_left_out(whole: Path, tmp_path: Path) 
     path = shutil.copytree(whole, tmp_path / "run")
     line = json.dumps({"wall_ns": 1, "text": "übung"}, ensure_ascii=False).encode()
     (path / rundir.MARKS).write_bytes(line + b"\n" + line[: line.index("ü".encode()) + 1])
-    assert [mark.text for mark in frames._marks(path / rundir.MARKS, [])] == ["übung"]
+    assert [mark.text for mark in OpenRun(path).marks] == ["übung"]
 
 
 def test_a_minute_without_scrapes_is_a_gap_with_a_note(tmp_path: Path) -> None:

@@ -44,7 +44,6 @@ from inferload.servers.exposition import Sample, parse
 from inferload.servers.scrape_http import MAX_PAGE_BYTES, MetricsClient, MetricsUrl
 from inferload.servers.scraper import (
     PROBES,
-    Lines,
     Scrape,
     ScrapeBuffer,
     ScrapeJob,
@@ -53,6 +52,7 @@ from inferload.servers.scraper import (
     readings,
     scrape_all,
 )
+from inferload.servers.scraping import Lines
 from inferload.servers.series import by_target
 
 pytestmark = pytest.mark.usefixtures("forked_commands")
@@ -109,7 +109,7 @@ from inferload.base.clock import Anchor
 from inferload.base.redaction import Redaction
 from inferload.base.run_options import TLS_OPTIONS, add_options
 from inferload.base.tls import TlsSettings
-from inferload.servers import scraper
+from inferload.servers import scraper, scraping
 
 parser = argparse.ArgumentParser()
 parser.add_argument("--out", type=Path)
@@ -120,7 +120,7 @@ parsed = parser.parse_args()
 signal.signal(signal.SIGINT, signal.SIG_IGN)
 key = os.environ.get("OPENAI_API_KEY")
 clients = scraper.clients_of(parsed.target, TlsSettings.of(parsed), key)
-scraper.scrape_for_parent(scraper.ScrapeJob(clients, parsed.interval_s, parsed.out, Anchor.take()), Redaction.of(key, ()))
+scraping.scrape_for_parent(scraper.ScrapeJob(clients, parsed.interval_s, parsed.out, Anchor.take()), Redaction.of(key, ()))
 """
 
 
@@ -320,7 +320,7 @@ def test_lines_of_many_engines_to_a_stalled_parent_arrive_whole_or_not_at_all() 
 
 def test_the_lock_of_threads_that_write_and_greenlets_that_scrape_is_a_native_one() -> None:
     """A waiting greenlet may miss the release of a lock of gevent's by another thread: "this operation would block forever"."""
-    program = "from gevent import monkey; monkey.patch_all(); from inferload.servers.scraper import Lines; print(Lines(1)._lock)"
+    program = "from gevent import monkey; monkey.patch_all(); from inferload.servers.scraping import Lines; print(Lines(1)._lock)"
     ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120, check=False)
     assert "unlocked _thread.lock" in ended.stdout, ended.stdout + ended.stderr
 

@@ -135,6 +135,7 @@ def test_users_start_and_stop_as_planned(tmp_path: Path) -> None:
     )
     summary, steps = run.summary, run.summary["steps"]
     assert [step["users"] for step in steps] == [1, 4, 2]
+    assert [part["turns"] for part in summary["by_phase"]] == [step["turns"]["sent"] for step in steps]
     assert [step["growth"] for step in steps] == [None] * 3  # closed loop
     assert summary["overload_not_judged"] is None
     for step in steps:

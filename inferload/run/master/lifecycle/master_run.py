@@ -6,10 +6,11 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import gevent
 from msgspec import Struct
 
 from inferload.base import rundir
-from inferload.base.clock import Anchor, calendar_now, token_hex
+from inferload.base.clock import Anchor, calendar_now, is_virtual, token_hex
 from inferload.locust_adapters import adaptations, compat, messages, runners
 from inferload.locust_adapters.compat import Adaptation
 from inferload.locust_adapters.logs import first_of_each
@@ -37,6 +38,8 @@ from inferload.run.virtual import server as virtual_server
 from inferload.turns.record import Phase, PhaseWindow
 
 if TYPE_CHECKING:
+    from inferload.run.master.lifecycle.following import Following
+    from inferload.run.master.lifecycle.sent_marks import SentMarks
     from inferload.run.virtual.scraping import VirtualScraping
 
 
@@ -88,6 +91,9 @@ class MasterRun:
             spec, state, self.inbox, self._channel, self.steering, user_counts, setup.preflight.sessions
         )
         self.scraping: Scraping | VirtualScraping | None = None
+        self.following: Following | None = None
+        self._sent_marks: SentMarks | None = None
+        self._looking: gevent.Greenlet | None = None
         self._runner = runner
         self._ignored_before = messages.ignored_messages.counts.copy()
 
@@ -108,6 +114,13 @@ class MasterRun:
     def totals(self) -> ReportTotals:
         """Sums of the workers' reports so far."""
         return self.inbox.totals
+
+    @property
+    def servers(self) -> tuple[list[str], list[str]]:
+        """Addresses of all servers and metrics pages so far."""
+        if self.following is not None:
+            return list(self.following.every), list(self.following.every_page)
+        return [target.url for target in self.spec.targets], list(self.preflight.metrics_urls)
 
     @property
     def recorder(self) -> Recorder:
@@ -183,6 +196,16 @@ class MasterRun:
         worker_setup.check_programs(members, self.program)
         if self.scraping is not None:
             self.scraping.wait_for_first(len(self.preflight.metrics_urls))
+        if not is_virtual():
+            from inferload.run.master.lifecycle.sent_marks import SentMarks
+
+            self._sent_marks = SentMarks(self.directory.path, self.marks)
+        if self.spec.followed:
+            from inferload.run.master.lifecycle.following import Following  # of runs that name lists
+
+            scraping = self.scraping if isinstance(self.scraping, Scraping) else None
+            self.following = Following(self.spec.followed.read, self.preflight, self.marks, self._channel, scraping)
+            self._looking = gevent.spawn(self.following.look_on)
 
     def gather(self) -> None:
         """After the drain, wait until the turn records of all workers are written in the run directory."""
@@ -194,6 +217,7 @@ class MasterRun:
 
     def end(self) -> None:
         """Mark messages to the master that were ignored, and end the scrapes."""
+        self._close_inputs()
         ignored = messages.ignored_messages.counts - self._ignored_before
         if ignored:
             text = ", ".join(f"{reason}: {count}" for reason, count in sorted(ignored.items()))
@@ -214,7 +238,15 @@ class MasterRun:
         self._records.close()
         if self.scraping is not None:
             self.scraping.stop()
+        self._close_inputs()
         self.marks.flush()
+
+    def _close_inputs(self) -> None:
+        if self._looking is not None:
+            self._looking.kill()
+        if self._sent_marks is not None:
+            self._sent_marks.close()
+            self._sent_marks = None
 
     def _scenario_text(self) -> str:
         """Return the scenario for the workers, with the key of the limit that the servers take."""
@@ -243,5 +275,7 @@ class MasterRun:
             offset_ns=member.clock.offset_ns,
             rate=spec.rate,
             origins=None if self.own.origins is None else sorted(self.own.origins),
+            lists=sorted(self.own.lists),
+            follows=bool(spec.followed.hosts),
             data=preflight.data.to_wire(),
         )

@@ -4,6 +4,9 @@ import json
 import logging
 import os
 import signal
+from collections.abc import Sequence
+from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -18,6 +21,7 @@ from inferload.client.connection.target import Target
 from inferload.run.process.greenlets import fork_apart, logged_wait
 from inferload.run.process.settings import ProcessSettings
 from inferload.servers import scrapes_file
+from inferload.servers.scrape_http import MetricsUrl
 
 logger = logging.getLogger(__name__)
 
@@ -38,14 +42,16 @@ class Scraping:
         self._heard_ns = now_ns()  # instant of the last line
         self._news, self._ended = Event(), Event()
         (stdin, stop), (lines, stdout) = os.pipe(), os.pipe()
-        keyless = [url for url in urls if not own.may_send_to(Target.of_page(url))]
+        self._own, self._targets = own, {MetricsUrl.parse(url).target for url in urls}
+        keyless = _keyless(urls, own)
 
         def work() -> None:
-            from inferload.servers import scraper  # of this process only
+            from inferload.servers import scraper, scraping  # of this process only
 
-            clients = scraper.clients_of(urls, own.tls, own.credentials.api_key, keyless)
+            clients = partial(scraper.clients_of, tls=own.tls, api_key=own.credentials.api_key)
             redact = Redaction.of(own.credentials.api_key, own.headers)
-            scraper.scrape_for_parent(scraper.ScrapeJob(clients, interval_s, folder, anchor), redact, in_thread)
+            job = scraper.ScrapeJob(clients(urls, without_key=keyless), interval_s, folder, anchor)
+            scraping.scrape_for_parent(job, redact, in_thread, lambda urls, keyless: clients(urls, without_key=keyless))
 
         self._stdin = FileObject(stop, "wb", buffering=0)
         self.pid = fork_apart("scraper", work, stdin, stdout, self._end)
@@ -61,6 +67,13 @@ class Scraping:
             logger.warning(
                 "%d of %d metrics pages: no values before the load began", targets - len(self.latest), targets
             )
+
+    def change(self, urls: Sequence[str], lists: Sequence[str]) -> None:
+        """Scrape these pages from now on; the others until they do not answer. `lists`: DNS names and files that have them now."""
+        self._own, self._targets = self._own.also_to(lists, urls), {MetricsUrl.parse(url).target for url in urls}
+        self.latest = {target: line for target, line in self.latest.items() if target in self._targets}
+        with suppress(OSError, ValueError):  # the process has ended
+            self._stdin.write(json.dumps([list(urls), _keyless(urls, self._own)]).encode() + b"\n")
 
     def stop(self) -> None:
         """Make a last scrape, write the last part and end the process; kill it if it stalls."""
@@ -93,6 +106,11 @@ class Scraping:
                     continue
                 if "write_error" in document:
                     self.write_error = self.write_error or str(document["write_error"])
-                elif document:
+                elif document and document.get("target", "") in self._targets:
                     self.latest[document.get("target", "")] = document
                 self._news.set()
+
+
+def _keyless(urls: Sequence[str], own: ProcessSettings) -> list[str]:
+    """Return the pages that get no key."""
+    return [url for url in urls if not own.may_send_to(Target.of_page(url))]

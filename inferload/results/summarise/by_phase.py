@@ -1,0 +1,113 @@
+"""Parts of the measure phase between marks and steps of the load: attainment of each, and time to recover after each mark."""
+
+from collections.abc import Iterator, Mapping, Sequence
+
+import numpy as np
+
+from inferload.base.clock import NS_PER_S
+from inferload.base.rundir import Mark
+from inferload.figures.limits.slo import Slo
+from inferload.figures.turn_batch import TurnBatch
+from inferload.figures.turn_figures import ITL
+from inferload.figures.turn_values import SLICES
+from inferload.results.documents.summary_document import RunPart
+from inferload.results.statistics.distributions import TAIL
+from inferload.results.statistics.intervals import share_interval, spread
+from inferload.results.statistics.recovery import EndedTurns, Recovery, recoveries
+from inferload.results.summarise.counts import Counts
+from inferload.results.summarise.turns import Turns
+from inferload.servers.series import ServerSeries
+from inferload.turns.record import INSTANTS
+from inferload.turns.sketch import Bools, Floats
+
+MOST_PARTS = 100
+_Begin = tuple[float, str, Recovery | None]  # instant in s, text, result of a mark
+_COLUMNS = ("worker", "class", "failure", "finish_reason", "output_tokens", "hidden_tokens", *INSTANTS)
+
+
+def parts(run: Counts, turns: Turns, marks: Sequence[Mark], servers: Mapping[str, ServerSeries]) -> list[RunPart]:
+    """Return the parts of the measure phase in order; empty if there is one. `marks`: those that begin a part."""
+    window = next((window for window in run.course.windows if window.phase == "measure"), None)
+    if window is None or window.end_ns is None:
+        return []
+    start_wall_ns = run.course.anchor.to_wall_ns(window.start_ns)
+    lasts_s = (window.end_ns - window.start_ns) / NS_PER_S
+    events = [((mark.wall_ns - start_wall_ns) / NS_PER_S, mark.kind, mark.text) for mark in marks]
+    for target, server in servers.items():
+        at_s = (server.wall_ns[server.restarted] - start_wall_ns) / NS_PER_S
+        events += [(float(each), "restart", f"{target} restarted") for each in at_s]
+    events = sorted(event for event in events if 0 <= event[0] < lasts_s)[:MOST_PARTS]
+    bounds_s = [(step.start_ns - window.start_ns) / NS_PER_S for step in run.stepped if step.step]
+    steps = [(at_s, f"step {number}") for number, at_s in enumerate(bounds_s, 1) if at_s < lasts_s][:MOST_PARTS]
+    if not events and not steps:
+        return []
+    ended = _ended(run, turns, window.start_ns)
+    untils = [
+        next((at_s for at_s, kind, _ in events[n + 1 :] if kind == own), lasts_s)
+        for n, (_, own, _) in enumerate(events)
+    ]
+    found = recoveries(ended, [at_s for at_s, _, _ in events], untils, (0.0, lasts_s))
+    begins: list[_Begin] = [(0.0, "start", None), *((at_s, text, None) for at_s, text in steps)]
+    begins += [(at_s, text, recovery) for (at_s, _, text), recovery in zip(events, found, strict=True)]
+    begins.sort(key=lambda begin: begin[0])
+    ends_s = [*(at_s for at_s, _, _ in begins[1:]), lasts_s]
+    return [_part(ended, begin, end_s) for begin, end_s in zip(begins, ends_s, strict=True)]
+
+
+def _part(turns: EndedTurns, begin: _Begin, end_s: float) -> RunPart:
+    start_s, text, recovery = begin
+    inside = (turns.planned_s >= start_s) & (turns.planned_s < end_s) & (turns.good | turns.bad)
+    count, met = int(inside.sum()), int((inside & turns.good).sum())
+    return RunPart(
+        start_s=start_s,
+        end_s=end_s,
+        begins=text,
+        turns=count,
+        met=met,
+        interval=_interval(turns.planned_s[inside] - start_s, turns.good[inside], end_s - start_s),
+        recovery=None if recovery is None else recovery.state,
+        recovered_after_s=None if recovery is None else recovery.after_s,
+        recovered_within_s=None if recovery is None else recovery.within_s,
+        lost=None if recovery is None else recovery.lost,
+    )
+
+
+def _interval(at_s: Floats, good: Bools, lasts_s: float) -> list[float] | None:
+    """Return the 95 % interval of a share: that of turns that may depend on each other; None without turns."""
+    if not len(at_s):
+        return None
+    slices = np.clip((at_s / lasts_s * SLICES).astype(np.int64), 0, SLICES - 1)
+    counts = np.bincount(slices, minlength=SLICES).astype(np.float64)
+    found = spread(np.bincount(slices, good, minlength=SLICES).astype(np.float64), counts)
+    share, count = float(good.mean()), float(len(good))
+    effective = min(count, share * (1 - share) / found.error**2) if found.error > 0 and 0 < share < 1 else count
+    return list(share_interval(share, effective, max(1, found.freedom), (TAIL, TAIL)))
+
+
+def _ended(run: Counts, turns: Turns, zero_ns: int) -> EndedTurns:
+    """Return the turns of all phases, in seconds of the measure phase."""
+    scenario = run.plan.scenario
+    slos: dict[str, Slo] = {}
+    shifts_ns = turns.shifts_ns(run.workers.workers)
+    of_gaps = any(ITL.key in scenario.slo_of(name).limits for name in ("", *(scenario.class_names or ())))
+
+    def columns() -> Iterator[tuple[Floats, Floats, Bools, Bools, Bools]]:
+        for table in turns.read((*_COLUMNS, "event_ns") if of_gaps else _COLUMNS):
+            for rows in table.to_batches():
+                batch, classes = TurnBatch.of_columns(rows), np.array(rows["class"].to_pylist(), dtype=object)
+                shift_ns = np.array([shifts_ns[name] - zero_ns for name in rows["worker"].to_pylist()], dtype=np.int64)
+                good, bad = batch.ok.copy(), ~batch.ok
+                for name in dict.fromkeys(classes.tolist()):
+                    if name not in slos:
+                        slos[name] = Slo(scenario.slo_of(name).limits, from_plan=scenario.open_loop)
+                    if slos[name].limits:
+                        judged, mine = slos[name].judge(batch), classes == name
+                        good[mine], bad[mine] = judged.met[mine], (judged.known & ~judged.met)[mine]
+                planned_s, ended_s = (
+                    (batch.numbers[key].values + shift_ns) / NS_PER_S for key in ("planned_ns", "closed_ns")
+                )
+                yield planned_s, ended_s, good, bad, ~batch.ok
+
+    none = np.zeros(0, dtype=np.bool_)
+    found = [(np.zeros(0), np.zeros(0), none, none, none), *columns()]
+    return EndedTurns(*(np.concatenate(each) for each in zip(*found, strict=True)))
