@@ -24,9 +24,9 @@ from inferload.scenario.schema.distributions import MOST, NonNegative, Positive
 from inferload.scenario.schema.endpoints import ENDPOINTS, OF_TEXTS, TEXT_KEYS, WITH_QUERY, names_of
 from inferload.scenario.schema.fields import AbortConditions, Gates, Name, Salt, Version
 from inferload.scenario.schema.load.arrivals import Arrivals
-from inferload.scenario.schema.request import RequestOptions
+from inferload.scenario.schema.request import ClassRequest, RequestOptions
 from inferload.scenario.schema.tasks import REACTING, Tasks
-from inferload.scenario.schema.workloads import Mix, Workload
+from inferload.scenario.schema.workloads import Mix, MixClass, Workload
 
 
 class Phases(ScenarioPart):
@@ -287,9 +287,32 @@ class Scenario(ScenarioPart):
 
     def slo_of(self, class_name: str) -> SloLimits:
         """Return the SLO of a class: its own, else the scenario's."""
-        classes = self.workload.classes if isinstance(self.workload, Mix) else ()
-        own = next((mix_class.slo for mix_class in classes if mix_class.name == class_name), None)
+        own = next((mix_class.slo for mix_class in self._classes if mix_class.name == class_name), None)
         return self.slo if own is None else own
+
+    @property
+    def _classes(self) -> tuple[MixClass, ...]:
+        return self.workload.classes if isinstance(self.workload, Mix) else ()
+
+    @property
+    def class_requests(self) -> dict[str, ClassRequest]:
+        """Own options of the requests of the classes that are sent and have any."""
+        return {each.name: each.request for each in self._sent_classes if each.request is not None}
+
+    @property
+    def _sent_classes(self) -> list[MixClass]:
+        only = self.workload.only if isinstance(self.workload, Mix) else None
+        return [each for each in self._classes if only in (None, each.name)]
+
+    @property
+    def class_models(self) -> dict[str, str]:
+        """Models of the classes that are sent and name one."""
+        return {name: own.model for name, own in self.class_requests.items() if own.model is not None}
+
+    @property
+    def needs_model(self) -> bool:
+        """False if each class that is sent names its model."""
+        return not self._classes or len(self.class_models) < len(self._sent_classes)
 
     @property
     def digest(self) -> str:

@@ -161,11 +161,11 @@ def _shares(first: Message) -> bool:
     return first.pieces[0].key.startswith((SHARED, BLOCK)) or first.pieces[0].literal is not None
 
 
-def model_of(scenario: Scenario, index: int) -> str | None:
-    """Return the model of session `index`, drawn by its own random number; None: the model of the run."""
+def model_of(scenario: Scenario, index: int, class_name: str = "") -> str | None:
+    """Return the model of session `index`: its class's, or one drawn by its own random number; None: the model of the run."""
     models = scenario.request.models
-    if not models:
-        return None
+    if (of_class := scenario.class_models.get(class_name)) is not None or not models:
+        return of_class
     drawn = Random(f"{scenario.seed}/model/{index}").random()
     bounds = [*accumulate(model.share for model in models)]
     return models[min(bisect_right(bounds, drawn), len(models) - 1)].name

@@ -180,6 +180,7 @@ class TurnClients:
             replace(client_settings(scenario, target, assignment.model, own, assignment.name), finish_reasons=known)
             for target, known in zip(targets, assignment.finish_reasons, strict=True)
         ]
+        self._takes_key = [own.may_send_to(target) for target in targets]
         self._seed = scenario.seed
         self._endpoint = scenario.request.endpoint
         self._on_turn: Callable[[int, TurnResult], None] | None = None
@@ -204,6 +205,10 @@ class TurnClients:
     def number_of(self, session: int, endpoint: EndpointName | None = None) -> int:
         """Return the number of a session's client; a session keeps its target. `endpoint` None: the scenario's."""
         return self._number(server_of(self._seed, session, len(self._settings)), endpoint or self._endpoint)
+
+    def may_have_key(self, session: int) -> bool:
+        """Return whether a key may be sent to the target of a session."""
+        return self._takes_key[server_of(self._seed, session, len(self._takes_key))]
 
     def close(self) -> None:
         """Close all clients. No turn may be in flight."""

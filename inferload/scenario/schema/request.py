@@ -30,6 +30,27 @@ class ModelShare(ScenarioPart):
     share: Share = Field(description="fraction of the sessions; the shares of all models sum to 1")
 
 
+class ClassRequest(ScenarioPart):
+    """Options of the requests of one class of a mix, such as one tenant; what is null is as in `request` of the run."""
+
+    headers: Headers = Field(
+        default={},
+        validate_default=True,
+        description="additional HTTP headers, without credentials; they replace those of the run with the same name",
+    )
+    api_key_file: str | None = Field(
+        default=None,
+        min_length=1,
+        description="file with the API key of the class, on the master and on each worker, relative to the current directory, else "
+        "to the scenario's folder; null: the key of the run",
+    )
+    priority: Annotated[int, Field(strict=True, ge=-1_000_000, le=1_000_000)] | None = Field(
+        default=None,
+        description="key priority of the body, for servers that schedule by it: vLLM begins with the lowest number",
+    )
+    model: str | None = Field(default=None, min_length=1, description="model or LoRA adapter of its sessions")
+
+
 class RequestOptions(ScenarioPart):
     """Endpoint and options of each request."""
 

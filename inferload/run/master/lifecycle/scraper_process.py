@@ -12,7 +12,6 @@ from gevent.event import Event
 from gevent.fileobject import FileObject
 
 from inferload.base.clock import NS_PER_S, Anchor, now_ns
-from inferload.base.redaction import Redaction
 from inferload.base.threads import in_thread
 from inferload.client.connection.target import Target
 from inferload.run.process.greenlets import fork_apart, logged_wait
@@ -44,7 +43,7 @@ class Scraping:
             from inferload.servers import scraper  # of this process only
 
             clients = scraper.clients_of(urls, own.tls, own.credentials.api_key, keyless)
-            redact = Redaction.of(own.credentials.api_key, own.headers)
+            redact = own.redaction
             scraper.scrape_for_parent(scraper.ScrapeJob(clients, interval_s, folder, anchor), redact, in_thread)
 
         self._stdin = FileObject(stop, "wb", buffering=0)
