@@ -19,6 +19,7 @@ from inferload.results.documents.summary_document import Stopped, Summary, Task,
 from inferload.results.documents.typed_documents import document_of
 from inferload.results.open_run import OpenRun
 from inferload.results.summarise import cache_figures
+from inferload.results.summarise.attained import with_intervals
 from inferload.results.summarise.between import between
 from inferload.results.summarise.cache_figures import CacheFigures
 from inferload.results.summarise.counts import Counts, Servers, Totals, Workers, lasted_s
@@ -71,6 +72,7 @@ def of_run(opened: OpenRun) -> Summary:
     notes += [] if cache.note is None else [cache.note]
     results = replace(
         measured,
+        by_class=with_intervals(measured.by_class, run, turns),
         **splits(turns, exact, _split_by(run.servers)),
         notes=[*measured.notes, *notes],
         cache=cache.block,

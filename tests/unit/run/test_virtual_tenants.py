@@ -128,3 +128,33 @@ def test_a_key_goes_only_to_allowed_servers_and_is_redacted_in_texts_made_before
     assert options["gold"].headers_to(True) == (("Authorization", f"Bearer {KEYS['gold']}"),)
     assert own.withheld_from(["http://other:1"]) == []
     assert KEYS["gold"] not in repr(options)
+
+
+def test_attainment_by_class_has_an_interval_and_fairness_follows_from_it(tmp_path: Path) -> None:
+    long = CHAT | {"output_tokens": {"dist": "uniform", "min": 1, "max": 40}}
+    workload = mix()
+    workload["classes"][1] |= {"workload": long, "slo": {"e2e_ms": 250}}
+    file = scenario(
+        tmp_path,
+        workload=workload,
+        arrivals={"kind": "poisson", "sessions_per_s": 5},
+        slo={"e2e_ms": 1000},
+        phases__measure_s=120,
+        gates=["fairness_index > 0.5"],
+    )
+    run = virtual.run(tmp_path, file)
+    assert run.code == 0, run.text
+    attained = {}
+    for name, limit_ms in {"gold": 1000, "bronze": 250}.items():
+        rows = [row for row in run.turns if row["class"] == name and row["phase"] == "measure"]
+        met = [row["last_ns"] - row["planned_ns"] <= limit_ms * 1e6 for row in rows]
+        attained[name], slo = sum(met) / len(met), run.summary["by_class"][name]["slo"]
+        assert (slo["met"], slo["turns"]) == (sum(met), len(met))
+        low, high = slo["interval"]
+        assert low <= attained[name] <= high
+    assert attained["gold"] == 1
+    assert 0.4 < attained["bronze"] < 0.8
+    assert run.summary["by_class"]["bronze"]["slo"]["interval"][1] < 0.9
+    index = sum(attained.values()) ** 2 / (2 * sum(share**2 for share in attained.values()))
+    assert run.summary["rates"]["fairness_index"] == pytest.approx(index)
+    assert "fairness_index" not in run.summary["by_class"]["gold"]["rates"]
