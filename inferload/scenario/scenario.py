@@ -28,6 +28,8 @@ from inferload.scenario.schema.request import ClassRequest, RequestOptions
 from inferload.scenario.schema.tasks import REACTING, Tasks
 from inferload.scenario.schema.workloads import Mix, MixClass, Workload
 
+_WITH_SEED = ("chat", "completions")  # endpoints whose bodies have a key seed
+
 
 class Phases(ScenarioPart):
     """Lengths of the phases. The run needs measure_s, sessions or turns."""
@@ -208,6 +210,17 @@ class Scenario(ScenarioPart):
         return self
 
     @model_validator(mode="after")
+    def _samples_have_seeds(self) -> "Scenario":
+        """Check that the endpoint takes a seed for each sample of a group."""
+        endpoint = self.request.endpoint
+        if endpoint not in _WITH_SEED and any(
+            isinstance(e, Chat) and e.group and e.group.seeds for e in self._workloads
+        ):
+            names = " or ".join(_WITH_SEED)
+            raise ValueError(f"group: seeds need request.endpoint {names}; it is {endpoint}; set group.seeds: false")
+        return self
+
+    @model_validator(mode="after")
     def _texts_have_their_endpoints(self) -> "Scenario":
         """Check that texts go to endpoints of texts, and nothing else does; these have no figures of streams."""
         endpoint = ENDPOINTS[self.request.endpoint]
@@ -252,6 +265,12 @@ class Scenario(ScenarioPart):
         return (
             [member.workload for member in self.workload.classes] if isinstance(self.workload, Mix) else [self.workload]
         )
+
+    @property
+    def groups(self) -> dict[str, int]:
+        """Samples of a group, by class of groups."""
+        named = zip(self.class_names or (), self._workloads, strict=False)
+        return {name: each.group.samples for name, each in named if isinstance(each, Chat) and each.group is not None}
 
     @property
     def of_tasks(self) -> bool:

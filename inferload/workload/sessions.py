@@ -140,8 +140,8 @@ class Sessions:
 
         True for sessions whose requests are not known before the run.
         """
-        if not self.repeatable:
-            return True
+        if not self.repeatable or any(getattr(workload, "group", None) for _name, workload in self._classes):
+            return True  # samples of a group share their prompt
         firsts = (turn for index in range(_SAMPLED) for turn in outline(self.begin(index).script, index, most=1))
         return any(turn.ask.tools or _shares(turn.ask.messages[0]) for turn in firsts)
 
