@@ -7,7 +7,7 @@ from inferload.base.errors import UsageError
 from inferload.base.numbers import percent
 from inferload.figures.figure import Head
 from inferload.figures.rate_figures import ATTAINMENT
-from inferload.figures.table import Table
+from inferload.figures.table import Cell, Table
 from inferload.figures.turn_figures import TTFT
 
 from ..data.figures import Term
@@ -15,7 +15,7 @@ from .compare import Comparison
 from .sides import Side, of_class
 
 ATTAINED = Term(ATTAINMENT)
-_SHOWN = (ATTAINED, Term(TTFT, "p95"))
+_LATE = Term(TTFT, "p95")
 
 
 def by_class(sides: Sequence[Side], classes: Iterable[str], names: tuple[str, ...]) -> list[tuple[str, list[Side]]]:
@@ -43,16 +43,14 @@ def table(comparisons: Sequence[Comparison]) -> list[Table]:
     """Return the table of several classes; empty unless there are several. Its note names the class that loses most."""
     if len({comparison.class_name for comparison in comparisons}) < 2:
         return []
-    rows = []
+    rows: list[Sequence[Cell]] = []
     for comparison in comparisons:
-        sides = comparison.paired
-        attained = [side.mean(ATTAINED.name) for side in sides]
-        answer = next((row.answer for row in comparison.rows if row.figure == ATTAINED), "not known")
-        cells = [None if value is None else percent(value) for value in attained]
-        late = [side.mean(_SHOWN[1].name) for side in sides]
-        rows.append((comparison.class_name, sides[0].label, sides[1].label, *cells, answer, *late))
-    heads: list[Head] = [term.head for term in _SHOWN for _side in range(2)]
-    columns: Sequence[str | Head] = ("class", "against", "side", *heads[:2], "answer", *heads[2:])
+        row = next(row for row in comparison.rows if row.figure == ATTAINED)
+        for side, answer in zip(comparison.paired, ("", row.answer if row.tested else "not tested"), strict=True):
+            attained = side.mean(ATTAINED.name)
+            share = None if attained is None else percent(attained)
+            rows.append((comparison.class_name, side.label, share, side.mean(_LATE.name), answer))
+    columns: Sequence[str | Head] = ("class", "side", ATTAINED.head, _LATE.head, "answer")
     return [Table("suffers", "Who loses", columns, rows, _loser(comparisons))]
 
 
