@@ -46,7 +46,7 @@ def joined_on_the_way(
 
 
 def rates(tally: Tally, window_s: float | None, classes: Sequence[Tally] = ()) -> dict[str, float | None]:
-    """Return each rate of a window by its key. `classes`: of a run; rates among classes need several, and are left out if unknown."""
+    """Return each rate of a window by its key. `classes`: of a run; those among classes need several, else they are left out."""
     found = {figure.key: figure.value(tally, window_s) for figure in RATE_FIGURES if figure.among is None}
     among = ((figure.key, figure.among(classes)) for figure in RATE_FIGURES if figure.among and len(classes) > 1)
     return found | {key: value for key, value in among if value is not None}

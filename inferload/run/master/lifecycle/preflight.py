@@ -105,12 +105,11 @@ def _preflight(spec: RunSpec, own: ProcessSettings, of_classes: Mapping[str, Cla
     check_sendable(spec.scenario, sessions)
     for line in sessions.warnings():
         logger.warning("%s", line)
-    pages = _metrics(spec, own)
     keys = [options.key for options in of_classes.values() if options.key is not None]
     asking = own  # for pages of the servers, which may need a key
     if own.credentials.api_key is None and keys:
         asking = structs.replace(own, credentials=keys[0])
-    servers = _servers(spec, asking)
+    servers, pages = _servers(spec, asking), _metrics(spec, own)
     servers = _with_engine(servers, pages.values())
     counted = _counted(spec, asking, servers[0], opened)
     sessions = Sessions(spec.scenario, counted.data)
