@@ -1,7 +1,7 @@
 """Zipf's law of popularity: choice k of n, counted from 1, has the weight 1 / k ** exponent.
 
-G. K. Zipf, Human Behavior and the Principle of Least Effort (1949); of requests to web servers: Breslau and others, Web Caching
-and Zipf-like Distributions, INFOCOM 1999, with exponents of 0.64 to 0.83.
+G. K. Zipf, Human Behavior and the Principle of Least Effort (1949). Of requests: L. Breslau and others, Web Caching and Zipf-like
+Distributions: Evidence and Implications, INFOCOM 1999, which finds another exponent in each trace.
 """
 
 from bisect import bisect_right
@@ -15,7 +15,7 @@ class Zipf:
     """Draws of `count` choices, from 0; choice 0 is drawn most often. An exponent of 0 draws all equally often."""
 
     def __init__(self, count: int, exponent: float) -> None:
-        self._sums = [*accumulate(1 / (rank + 1) ** exponent for rank in range(count))]
+        self._sums = [*accumulate((rank + 1) ** -exponent for rank in range(count))]
 
     def draw(self, rng: Random) -> int:
         """Draw a choice. Takes one random number."""

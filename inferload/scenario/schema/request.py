@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from inferload.scenario.schema.base import Flag, ScenarioPart, Share, add_up, distinct
-from inferload.scenario.schema.distributions import NonNegative, Positive
+from inferload.scenario.schema.distributions import LEAST, NonNegative, Positive
 from inferload.scenario.schema.endpoints import ENDPOINTS, EndpointName, MaxTokensField, names_of
 from inferload.scenario.schema.fields import HeaderName, Headers, Json, TokenHeader
 
@@ -51,13 +51,15 @@ class _Popular(ScenarioPart):
             raise ValueError("give names, or pattern and count")
         if by_pattern and "{n}" not in str(self.pattern):
             raise ValueError("pattern has no {n}; write it as adapter-{n}")
+        if self.shares[-1]["share"] < LEAST:
+            raise ValueError(f"the last name has a share below {LEAST:g}; lower zipf, or name fewer")
         return self
 
     @property
     def shares(self) -> list[dict[str, Any]]:
         """Names with their shares, as in a list of models."""
         names = self.names or [str(self.pattern).replace("{n}", str(n)) for n in range(1, (self.count or 0) + 1)]
-        weights = [1 / rank**self.zipf for rank in range(1, len(names) + 1)]
+        weights = [rank**-self.zipf for rank in range(1, len(names) + 1)]
         return [{"name": name, "share": weight / sum(weights)} for name, weight in zip(names, weights, strict=True)]
 
 

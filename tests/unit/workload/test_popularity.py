@@ -24,7 +24,7 @@ from inferload.workload.sessions import Sessions, model_of
 DRAWS = 4000
 
 
-@given(st.integers(1, 200), st.floats(0, 8))
+@given(st.integers(1, 200), st.floats(0, 8) | st.floats(0, 1e9))
 def test_shares_are_those_of_the_law(count: int, exponent: float) -> None:
     shares = Zipf(count, exponent).shares
     weights = [rank**-exponent for rank in range(1, count + 1)]
@@ -100,6 +100,7 @@ def test_models_by_popularity_are_a_list_of_shares() -> None:
         ({"zipf": 1, "names": ["a"], "count": 3}, "give names, or pattern and count"),
         ({"zipf": 1, "pattern": "a", "count": 3}, "pattern has no {n}"),
         ({"names": ["a"]}, "zipf"),
+        ({"zipf": 1e9, "names": ["a", "b"]}, "the last name has a share below 1e-09; lower zipf"),
         ({"zipf": -1, "names": ["a"]}, "zipf"),
         ({"zipf": 1, "names": ["a", "a"]}, "model a is listed twice"),
     ):
