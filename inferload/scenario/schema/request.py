@@ -79,7 +79,7 @@ class ClassRequest(ScenarioPart):
     )
     priority: Annotated[int, Field(strict=True, ge=-1_000_000, le=1_000_000)] | None = Field(
         default=None,
-        description="key priority of the body, for servers that schedule by it: vLLM with --scheduling-policy priority, lowest first",
+        description="key priority of the body, for servers that schedule by it: vLLM with --scheduling-policy priority (low first)",
     )
     model: str | None = Field(default=None, min_length=1, description="model or LoRA adapter of its sessions")
 
