@@ -3,7 +3,7 @@
 import argparse
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,6 +18,7 @@ from inferload.scenario import language
 
 if TYPE_CHECKING:
     from ..comparison.compare import Comparison
+    from ..comparison.sides import Side
 
 _PRINT = Path("-")
 
@@ -42,9 +43,12 @@ def register(subparsers: Any) -> None:
     decision.add_options(add)
     add(
         "--class",
-        dest="class_name",
+        dest="class_names",
+        action="append",
+        default=[],
         metavar="CLASS",
-        help="compare the turns of one class of a mix, also with a run of that class only (inferload run --only CLASS)",
+        help="compare the turns of one class of a mix, also with a run of that class only (inferload run --only CLASS); "
+        "repeatable: each class on the sides that have it, and which class loses most",
     )
     add(
         "--allow",
@@ -123,13 +127,13 @@ def _refused(comparison: "Comparison") -> str:
 
 def _compared(arguments: argparse.Namespace) -> "list[Comparison]":
     """Read the sides and compare each candidate with the baseline."""
-    from ..comparison import baselines, max_change, requirements
+    from ..comparison import baselines, classes, max_change, requirements
     from ..comparison.arms import by_arm
     from ..comparison.comparable import different_clocks, distinct
     from ..comparison.compare import compare, compare_with_occasions
     from ..comparison.output import tables
     from ..comparison.read_sides import expanded, named_side
-    from ..comparison.sides import NAMES, of_class, priced, with_concurrency
+    from ..comparison.sides import NAMES, priced, with_concurrency
     from ..data.figures import ALL, figure, primary_of
 
     required = requirements.parse(arguments.require)
@@ -140,7 +144,18 @@ def _compared(arguments: argparse.Namespace) -> "list[Comparison]":
     except GateError as error:
         raise UsageError(f"--primary {arguments.primary}: {error}") from error
     limits = [max_change.parse(text) for text in arguments.max_change]
-    names = tuple(dict.fromkeys((primary.name, *NAMES, *tables.BLOCK_NAMES, *(limit.name for limit in limits))))
+    others = (*ALL, classes.ATTAINED) if len(arguments.class_names) > 1 else ALL
+    names = tuple(
+        dict.fromkeys(
+            (
+                primary.name,
+                *(term.name for term in others),
+                *NAMES,
+                *tables.BLOCK_NAMES,
+                *(limit.name for limit in limits),
+            )
+        )
+    )
     overrides = prices.from_options(arguments)
     named = [*([] if arguments.baseline is None else [arguments.baseline]), *arguments.sides]
     paths = [path for each in named for path in expanded(each)]
@@ -154,25 +169,30 @@ def _compared(arguments: argparse.Namespace) -> "list[Comparison]":
     sides = [baselines.read(Path(paths[0])) if has_occasions else named_side(paths[0], names)]
     sides += [named_side(path, names) for path in paths[1:]]
     sides = [with_concurrency(priced(side, overrides), arguments.concurrency) for side in distinct(sides)]
-    if arguments.class_name is not None:
+    by_class: Sequence[tuple[str, Sequence[Side]]] = [("", sides)]
+    if arguments.class_names:
         if has_occasions:
             raise UsageError("--class: a baseline file has no figures by class; name run directories")
         if overrides != UNPRICED:
             raise UsageError("--class: cost is known for all classes together only; omit --class or the prices")
-        sides = [of_class(side, arguments.class_name, names) for side in sides]
+        by_class = classes.by_class(sides, dict.fromkeys(arguments.class_names), names)
     comparisons: list[Comparison] = []
-    for baseline, *candidates in by_arm(sides):
-        for side in candidates:
-            if different := different_clocks(baseline, side):
-                raise UsageError(f"compare: {different}")
-            if has_occasions:
-                occasion = baselines.candidate(side, baseline)
-                found = compare_with_occasions(baseline, occasion, primary, ALL, arguments.allow)
-            else:
-                found = compare(baseline, side, primary, ALL, arguments.allow)
-            reasons = found.differences.reasons
-            checked = [max_change.check(each, *found.paired, reasons(each.name)) for each in limits]
-            comparisons.append(replace(found, required=required, limits=tuple(checked)))
+    for class_name, baseline, side in (
+        (name, baseline, side)
+        for name, of_name in by_class
+        for baseline, *candidates in by_arm(of_name)
+        for side in candidates
+    ):
+        if different := different_clocks(baseline, side):
+            raise UsageError(f"compare: {different}")
+        if has_occasions:
+            occasion = baselines.candidate(side, baseline)
+            found = compare_with_occasions(baseline, occasion, primary, ALL, arguments.allow)
+        else:
+            found = compare(baseline, side, primary, others, arguments.allow)
+        reasons = found.differences.reasons
+        checked = [max_change.check(each, *found.paired, reasons(each.name)) for each in limits]
+        comparisons.append(replace(found, required=required, limits=tuple(checked), class_name=class_name))
     return comparisons
 
 

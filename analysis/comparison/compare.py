@@ -78,6 +78,7 @@ class Comparison:
     not_served: NotServedTurns = not_served.UNKNOWN
     limits: tuple[max_change.CheckedLimit, ...] = ()  # of --max-change
     allowed: tuple[str, ...] = ()  # keys of the scenario that may differ
+    class_name: str = ""  # of the turns, if several classes are compared
     required: tuple[Gate, ...] = ()  # requirements on the best sides; none: the gates that all runs have
 
     @property

@@ -93,6 +93,8 @@ _TASKS = (
     ("lag", "s", "per task: time in which a turn was due and not yet sent, and none was in flight"),
     ("first call", "s", "planned start of the task to the end of the turn with the first tool call"),
     ("steps", "", "turns per task"),
+    ("group time", "s", "first sample of a group sent to the end of its last one, completed groups of the measure phase"),
+    ("straggler ratio", "", "time of the slowest sample over the median one of its group; 1: none holds it up"),
 )  # fmt: skip
 
 _SEARCH = (

@@ -10,7 +10,7 @@ from bisect import bisect_right
 from collections.abc import Collection, Iterable, Sequence
 from copy import copy
 from operator import itemgetter
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import unquote, urlsplit
 
 from inferload.base.escaping import mapped
@@ -27,25 +27,52 @@ _QUERY = re.compile(r"(://[^\s?#\"'<>]*[?#])([^\s\"'<>]*)")
 _LOWER = str.maketrans(string.ascii_uppercase, string.ascii_lowercase)
 
 
+class _Secrets(NamedTuple):
+    """Known secrets in lower case: parts of LEAST characters, a search for the shorter ones, the others."""
+
+    parts: frozenset[str]
+    short: re.Pattern[str] | None
+    long: tuple[str, ...]
+
+    @classmethod
+    def of(cls, secrets: Iterable[str]) -> "_Secrets":
+        known = {secret.translate(_LOWER) for secret in secrets if secret}
+        short = sorted((re.escape(secret) for secret in known if len(secret) < LEAST), key=len, reverse=True)
+        return cls(
+            frozenset(secret[at : at + LEAST] for secret in known for at in range(len(secret) - LEAST + 1)),
+            _words(short, re.IGNORECASE),
+            tuple(secret for secret in known if len(secret) >= LEAST),
+        )
+
+
 class Redaction:
     """Redaction of the secrets of a process. Secrets shorter than eight characters are removed only as whole words.
 
     `sparing` adds declared texts, which may share a part with a secret; a whole secret is removed from any text.
     """
 
-    def __init__(self, secrets: Iterable[str] = ()) -> None:
-        known = {secret.translate(_LOWER) for secret in secrets if secret}
-        self._parts = frozenset(secret[at : at + LEAST] for secret in known for at in range(len(secret) - LEAST + 1))
-        short = sorted((re.escape(secret) for secret in known if len(secret) < LEAST), key=len, reverse=True)
-        self._short = _words(short, re.IGNORECASE)
-        self._long = tuple(secret for secret in known if len(secret) >= LEAST)
+    def __init__(self, secrets: Iterable[str] = (), later: Collection[str] = ()) -> None:
+        self._first, self._later = tuple(secrets), later
+        self._learned = -1  # of the later ones
         self._spared_words: frozenset[str] = frozenset()
         self._values: frozenset[str] = frozenset()
         self._spared = self._quoted = _words(())
 
+    @property
+    def _secrets(self) -> "_Secrets":
+        if self._learned != len(self._later):
+            self._learned = len(self._later)
+            self._known = _Secrets.of((*self._first, *self._later))
+        return self._known
+
     @classmethod
-    def of(cls, api_key: str | None, headers: Iterable[tuple[str, str]], query: str = "") -> "Redaction":
-        """Return the redaction of a key, headers, long values of a query, and the proxy passwords of the environment."""
+    def of(
+        cls, api_key: str | None, headers: Iterable[tuple[str, str]], query: str = "", later: Collection[str] = ()
+    ) -> "Redaction":
+        """Return the redaction of a key, headers, long values of a query, and the proxy passwords of the environment.
+
+        `later`: further secrets, which may be added to it at any time.
+        """
         from urllib.request import getproxies  # with ssl, which a command that starts Locust must not import before it
 
         secrets = [api_key or "", *_long_values(query)]
@@ -55,7 +82,7 @@ class Redaction:
                 secrets.append(rest if space and scheme.lower() in _SCHEMES else value)
         for url in getproxies().values():
             secrets += _passwords(url)
-        return cls(secrets)
+        return cls(secrets, later)
 
     def sparing(self, words: Iterable[str], values: Iterable[str] = ()) -> "Redaction":
         """Return the same redaction that leaves more texts as they are.
@@ -73,14 +100,15 @@ class Redaction:
     @property
     def has_long(self) -> bool:
         """True if a secret has eight characters or more."""
-        return bool(self._long)
+        return bool(self._secrets.long)
 
     def __repr__(self) -> str:
         return "Redaction(***)"
 
     def __call__(self, text: str) -> str:
         text = self._without_long(safe_urls(text))
-        return text if self._short is None else self._short.sub(MARK, text)
+        short = self._secrets.short
+        return text if short is None else short.sub(MARK, text)
 
     def value(self, text: str) -> str:
         """Return a text without secrets, or a declared value as it is."""
@@ -104,7 +132,7 @@ class Redaction:
     def _has_whole(self, text: str, values: Collection[str] = ()) -> bool:
         """Return True if a text other than these contains a whole long secret."""
         lower = text.translate(_LOWER)
-        return text not in values and any(secret in lower for secret in self._long)
+        return text not in values and any(secret in lower for secret in self._secrets.long)
 
     def _without_long(self, text: str, kept: re.Pattern[str] | None = None) -> str:
         """Return a text without long secrets and parts of them. `kept`: texts that stay even with a whole secret."""
@@ -119,9 +147,9 @@ class Redaction:
     def _runs(self, text: str, kept: re.Pattern[str] | None) -> list[tuple[int, int]]:
         """Return start and end of each run of parts of secrets, found in the whole text, that is not a part of a spared word."""
         runs: list[tuple[int, int]] = []
-        if not self._parts:
+        parts, lower = self._secrets.parts, text.translate(_LOWER)
+        if not parts:
             return runs
-        parts, lower = self._parts, text.translate(_LOWER)
         for at in range(len(lower) - LEAST + 1):
             if lower[at : at + LEAST] in parts:
                 overlaps = runs and at < runs[-1][1]

@@ -2,7 +2,7 @@
 
 import logging
 from bisect import bisect_right
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from operator import attrgetter
 
@@ -36,9 +36,10 @@ _MOST_CLEAN = 100
 
 @dataclass(frozen=True, slots=True)
 class Credentials:
-    """API key. It stays in this process: no option, message, file or log contains it."""
+    """API key. It stays in this process: no option, message, file or log contains it. `source`: where a user corrects it."""
 
     api_key: str | None = None
+    source: str = "the file of --api-key-file, or in OPENAI_API_KEY"
 
     def __repr__(self) -> str:
         return "Credentials(api_key=None)" if self.api_key is None else "Credentials(api_key='***')"
@@ -65,11 +66,12 @@ class ClientSettings:
     finish_reasons: bool = False  # the answers of the server are known to have one
     detail_chars: int = 300  # longest text of a failure
     declared_models: tuple[str, ...] = ()  # by the user; a name that a server reports may be an echoed secret
+    class_keys: Collection[str] = ()  # of the classes of a mix
 
     @property
     def redaction(self) -> Redaction:
         """Redaction of the key, the header values, the target's query and the proxy passwords, which spares the address."""
-        return self.spared(Redaction.of(self.credentials.api_key, self.headers, self.target.query))
+        return self.spared(Redaction.of(self.credentials.api_key, self.headers, self.target.query, self.class_keys))
 
     def spared(self, redaction: Redaction) -> Redaction:
         """Return a redaction that spares the address and the declared models."""

@@ -16,7 +16,7 @@ import msgspec
 from inferload.base.clock import NS_PER_S, now_ns
 from inferload.base.errors import UsageError
 from inferload.client import gateways
-from inferload.client.client import Client, ClientSettings
+from inferload.client.client import Client, ClientSettings, Credentials
 from inferload.client.connection.target import Target
 from inferload.client.endpoints.dialect import DIALECTS
 from inferload.client.requests.bodies import BodySettings, BodyWriter, Texts
@@ -31,7 +31,6 @@ from inferload.workload.plan.first_asks import PLAIN
 logger = logging.getLogger(__name__)
 
 KEY_HINT = "set the key with --api-key-file or OPENAI_API_KEY"
-OTHER_KEY_HINT = "correct it in the file of --api-key-file, or in OPENAI_API_KEY"
 
 # Limits of the answer: some models take no fewer than 16 tokens; None: the limit of the run.
 _LIMITS = (1, 16, None)
@@ -264,7 +263,7 @@ class _FirstRequest:
         from inferload.client import refusals  # of few servers
 
         if answer.record.status in (401, 403):
-            return KEY_HINT if self.settings.credentials.api_key is None else OTHER_KEY_HINT
+            return key_hint(self.settings.credentials)
         if answer.record.status is not None and 300 <= answer.record.status < 400:
             return "give the address that it leads to with --host"
         if answer.record.failure is Failure.NOT_SSE:
@@ -275,6 +274,11 @@ class _FirstRequest:
         if named in ("", refusals.REMEDIES["model"]):
             named = self.turn.hint or named
         return named or "see the server's log"
+
+
+def key_hint(credentials: Credentials) -> str:
+    """Return what to do about a refused request: set a key, or correct it."""
+    return KEY_HINT if credentials.api_key is None else f"correct it in {credentials.source}"
 
 
 def _takes_texts(settings: ClientSettings, endpoint: EndpointName, sent: SentTurns) -> bool:

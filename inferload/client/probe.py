@@ -15,7 +15,7 @@ from inferload.client.answers.number_bounds import UNDECODABLE
 from inferload.client.client import ClientSettings
 from inferload.client.connection.target import Target
 from inferload.client.fetch import Fetched, Fetcher, FetchError
-from inferload.client.first_turn import KEY_HINT, OTHER_KEY_HINT, SentTurns
+from inferload.client.first_turn import SentTurns, key_hint
 from inferload.client.model_list import ListedModel, context_of, listed, models_in, only_model
 from inferload.client.tokenizer import TokenizeForm, form_of
 from inferload.scenario.schema.endpoints import ENDPOINTS
@@ -179,9 +179,9 @@ def _models(settings: ClientSettings) -> ModelList:
 def _problem_of(fetched: Fetched, settings: ClientSettings) -> tuple[str, str]:
     """Return why a page is no list of models, and the remedy."""
     if fetched.status in (401, 403) and settings.credentials.api_key is None:
-        return f"HTTP {fetched.status}, the server requires a key", KEY_HINT
+        return f"HTTP {fetched.status}, the server requires a key", key_hint(settings.credentials)
     if fetched.status in (401, 403):
-        return f"HTTP {fetched.status}, the server refuses the key", OTHER_KEY_HINT
+        return f"HTTP {fetched.status}, the server refuses the key", key_hint(settings.credentials)
     if is_of_gateway(fetched.status, fetched.text):
         return fetched.status_text, _BEHIND
     if fetched.status != 200:

@@ -1,6 +1,6 @@
 """Rates and shares of a window: the table. Each row has the one formula of its figure, over a tally and the window's length."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Literal
 
@@ -22,12 +22,14 @@ Needs = Literal["output_tokens", "input_tokens", "slo", "texts", "stream"]
 class RateFigure(Figure, frozen=True, eq=False, kw_only=True):
     """Single number of a window. `value`: its formula, over a tally and the length of its window in s; None: not known.
 
-    `compared`: comparisons of runs test it.
+    `compared`: comparisons of runs test it. `among`: its formula over the tallies of several classes, of a run only; then it has
+    no `value`.
     """
 
-    value: Callable[[Tally, float | None], float | None]
+    value: Callable[[Tally, float | None], float | None] = lambda _tally, _window_s: None
     needs: Needs | None = None
     compared: bool = False
+    among: Callable[[Sequence[Tally]], float | None] | None = None
 
 
 def joined_on_the_way(
@@ -43,9 +45,28 @@ def joined_on_the_way(
     return max(0.0, per_arrival * min(1.0, tokens_per_event or 1.0) - delay_p99_ms / gap_ms)
 
 
-def rates(tally: Tally, window_s: float | None) -> dict[str, float | None]:
-    """Return each rate of a window by its key."""
-    return {figure.key: figure.value(tally, window_s) for figure in RATE_FIGURES}
+def rates(tally: Tally, window_s: float | None, classes: Sequence[Tally] = ()) -> dict[str, float | None]:
+    """Return each rate of a window by its key. `classes`: of a run; those among classes need several, else they are left out."""
+    found = {figure.key: figure.value(tally, window_s) for figure in RATE_FIGURES if figure.among is None}
+    among = ((figure.key, figure.among(classes)) for figure in RATE_FIGURES if figure.among and len(classes) > 1)
+    return found | {key: value for key, value in among if value is not None}
+
+
+def jain_index(shares: Sequence[float]) -> float | None:
+    """Return (sum x)^2 / (n sum x^2): 1 if all are equal, 1/n if one has everything; None if nobody has anything.
+
+    Jain, Chiu and Hawe, A Quantitative Measure of Fairness and Discrimination for Resource Allocation in Shared Computer
+    Systems, DEC-TR-301 (1984).
+    """
+    most = max(shares, default=0.0)
+    scaled = [share / most for share in shares] if most else []
+    return sum(scaled) ** 2 / (len(scaled) * sum(share**2 for share in scaled)) if scaled else None
+
+
+def _fairness(classes: Sequence[Tally]) -> float | None:
+    shares = [_attainment(tally, None) for tally in classes]
+    known = [share for share in shares if share is not None]
+    return jain_index(known) if len(known) == len(shares) else None
 
 
 def streamed_tokens(tally: Tally) -> int | None:
@@ -219,6 +240,18 @@ RATE_FIGURES: tuple[RateFigure, ...] = (
         value=_attainment,
     ),
     RateFigure(
+        key="fairness_index",
+        layer="business",
+        title="Fairness among classes",
+        unit="",
+        text="Jain's index of the SLO attainment of the n classes of a mix, which is their goodput over their offered turns: (sum "
+        "x)^2 / (n * sum x^2), from 1/n (one class has all) to 1 (all the same), whatever their shares of the turns; without "
+        "an SLO of a class: not known",
+        better="higher",
+        needs="slo",
+        among=_fairness,
+    ),
+    RateFigure(
         key="failed_ratio",
         layer="business",
         title="Failed turns",
@@ -256,5 +289,6 @@ OFFERED, ACHIEVED = BY_KEY["offered_sessions_per_s"], BY_KEY["achieved_sessions_
 TURNS, TEXTS = BY_KEY["turns_per_s"], BY_KEY["texts_per_s"]
 OUTPUT, INPUT = BY_KEY["output_tok_per_s"], BY_KEY["input_tok_per_s"]
 TOTAL, GOODPUT, ATTAINMENT = BY_KEY["total_tok_per_s"], BY_KEY["goodput_turns_per_s"], BY_KEY["slo_attainment"]
+FAIRNESS = BY_KEY["fairness_index"]
 FAILED_RATIO, DROPPED_RATIO = BY_KEY["failed_ratio"], BY_KEY["dropped_ratio"]
 EVENTS_PER_ARRIVAL = BY_KEY["events_per_arrival"]

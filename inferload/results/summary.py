@@ -1,6 +1,6 @@
 """summary.json: document of a run's results, from tallies, health and verdict."""
 
-from collections.abc import Callable, Hashable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, TypeVar
 
@@ -46,7 +46,8 @@ def build(data: SummaryInput) -> Results:
     about, counted, troubles, tallies = data.about, data.counted, data.troubles, data.counted.tallies
     measured = tallies.total("measure")
     exact = _exact(tallies, data.values.exact)
-    figures = _part(measured, counted.window_s, exact.get(None), _common_limits(counted))
+    classes = [*tallies.by_class("measure").values()]
+    figures = _part(measured, counted.window_s, exact.get(None), _common_limits(counted), classes)
     phases: dict[str, TurnCounts] = {phase: _turns(tallies.total(phase)) for phase in PHASES}
     turns = Turns(
         **structs.asdict(figures.turns),
@@ -157,8 +158,9 @@ def _part(
     window_s: float | None,
     exact: _Latency | None,
     limits: Mapping[str, float | None] = MappingProxyType({}),
+    classes: Sequence[Tally] = (),
 ) -> Figures:
-    """Figures of the measure phase, or of one step or class of it. `limits`: of its SLO."""
+    """Figures of the measure phase, or of one step or class of it. `limits`: of its SLO. `classes`: of the whole phase."""
     return Figures(
         sessions=sessions(tally),
         turns=_turns(tally),
@@ -168,7 +170,7 @@ def _part(
             turns_with_client_stall=tally.turns_with_client_stall,
         ),
         tokens_per_event=Mean(mean=tokens_per_event(tally)),
-        rates=rates(tally, window_s),
+        rates=rates(tally, window_s, classes),
         slo=_slo(tally, limits),
         latency={name: block_of(tally.sketches.get(name)) for name in _LATENCIES} if exact is None else dict(exact),
     )

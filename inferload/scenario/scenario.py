@@ -25,9 +25,11 @@ from inferload.scenario.schema.endpoints import ENDPOINTS, OF_TEXTS, TEXT_KEYS, 
 from inferload.scenario.schema.fields import AbortConditions, Gates, Name, Rules, Salt, Version
 from inferload.scenario.schema.load.arrivals import Arrivals
 from inferload.scenario.schema.replay import Replay
-from inferload.scenario.schema.request import RequestOptions
+from inferload.scenario.schema.request import ClassRequest, RequestOptions
 from inferload.scenario.schema.tasks import REACTING, Tasks
-from inferload.scenario.schema.workloads import Mix, Workload
+from inferload.scenario.schema.workloads import Mix, MixClass, Workload
+
+_WITH_SEED = ("chat", "completions")  # endpoints whose bodies have a key seed
 
 
 class Phases(ScenarioPart):
@@ -233,6 +235,17 @@ class Scenario(ScenarioPart):
         return self
 
     @model_validator(mode="after")
+    def _samples_have_seeds(self) -> "Scenario":
+        """Check that the endpoint takes a seed for each sample of a group."""
+        endpoint = self.request.endpoint
+        if endpoint not in _WITH_SEED and any(
+            isinstance(e, Chat) and e.group and e.group.seeds for e in self._workloads
+        ):
+            names = " or ".join(_WITH_SEED)
+            raise ValueError(f"group: seeds need request.endpoint {names}; it is {endpoint}; set group.seeds: false")
+        return self
+
+    @model_validator(mode="after")
     def _texts_have_their_endpoints(self) -> "Scenario":
         """Check that texts go to endpoints of texts, and nothing else does; these have no figures of streams."""
         endpoint = ENDPOINTS[self.request.endpoint]
@@ -285,6 +298,12 @@ class Scenario(ScenarioPart):
         return min((limit for limit in limits if limit is not None), default=None)
 
     @property
+    def groups(self) -> dict[str, int]:
+        """Samples of a group, by class of groups."""
+        named = zip(self.class_names or (), self._workloads, strict=False)
+        return {name: each.group.samples for name, each in named if isinstance(each, Chat) and each.group is not None}
+
+    @property
     def of_tasks(self) -> bool:
         """True if the tasks of a locustfile send the turns."""
         return isinstance(self.workload, Tasks)
@@ -318,9 +337,32 @@ class Scenario(ScenarioPart):
 
     def slo_of(self, class_name: str) -> SloLimits:
         """Return the SLO of a class: its own, else the scenario's."""
-        classes = self.workload.classes if isinstance(self.workload, Mix) else ()
-        own = next((mix_class.slo for mix_class in classes if mix_class.name == class_name), None)
+        own = next((mix_class.slo for mix_class in self._classes if mix_class.name == class_name), None)
         return self.slo if own is None else own
+
+    @property
+    def _classes(self) -> tuple[MixClass, ...]:
+        return self.workload.classes if isinstance(self.workload, Mix) else ()
+
+    @property
+    def class_requests(self) -> dict[str, ClassRequest]:
+        """Own options of the requests of the classes that are sent and have any."""
+        return {each.name: each.request for each in self._sent_classes if each.request is not None}
+
+    @property
+    def _sent_classes(self) -> list[MixClass]:
+        only = self.workload.only if isinstance(self.workload, Mix) else None
+        return [each for each in self._classes if only in (None, each.name)]
+
+    @property
+    def class_models(self) -> dict[str, str]:
+        """Models of the classes that are sent and name one."""
+        return {name: own.model for name, own in self.class_requests.items() if own.model is not None}
+
+    @property
+    def needs_model(self) -> bool:
+        """False if each class that is sent names its model."""
+        return not self._classes or len(self.class_models) < len(self._sent_classes)
 
     @property
     def digest(self) -> str:

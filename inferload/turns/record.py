@@ -18,6 +18,9 @@ from inferload.turns.remarks import Remark
 
 CANCELLED = "cancelled"  # finish reason of a turn that its caller cancelled
 
+SAMPLE = "#"  # in the session id of a sample of a group, before its number from 1
+FIRST_SAMPLE = f"/{SAMPLE}1"
+
 Phase = Literal["warmup", "measure", "drain"]
 PHASES: tuple[Phase, ...] = ("warmup", "measure", "drain")
 
@@ -140,8 +143,11 @@ class TurnRecord(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def opens_session(self) -> bool:
-        """True for the first turn of a session, not of a sub-agent, whose session id has a path."""
-        return self.turn_index == 0 and "/" not in self.session_id
+        """True for the first turn of a session, of a group of samples that of the first one; not of a sub-agent.
+
+        The session ids of samples and sub-agents have a path.
+        """
+        return self.turn_index == 0 and ("/" not in self.session_id or self.session_id.endswith(FIRST_SAMPLE))
 
     @property
     def client_delay_max_ns(self) -> int | None:

@@ -1,10 +1,9 @@
 """Scripts of the workload `chat`: each turn adds one user message and waits for the answer."""
 
-from bisect import bisect_right
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property, lru_cache, partial
-from itertools import accumulate
 from random import Random
+from types import MappingProxyType
 from typing import Any, Literal, TypeVar
 
 import msgspec
@@ -12,12 +11,14 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from inferload.base.numbers import percent
-from inferload.scenario.schema.chat import ONE, Chat, ContextLimit, Documents, Images
+from inferload.scenario.schema.chat import ONE, Chat, ContextLimit, Documents, Group, Images
 from inferload.scenario.schema.distributions import Constant, Distribution, draw_count, mean_of
+from inferload.turns.record import SAMPLE
 from inferload.workload.content.data import DataContext, Notes, Opened
 from inferload.workload.content.images import picture_url
 from inferload.workload.content.messages import SHARED, Message, Piece
-from inferload.workload.content.script import Ask, Script, TurnReply
+from inferload.workload.content.script import Ask, Fork, Script, TurnReply
+from inferload.workload.popularity import zipf
 from inferload.workload.sources.api import AnswerLengths, SourceTurn
 from inferload.workload.sources.registry import open_source
 
@@ -67,7 +68,7 @@ class ChatSessions(Opened):
     draws = False
 
     def __init__(self, workload: Chat, class_name: str, data: DataContext) -> None:
-        self._workload = workload
+        self._workload, self._seed = workload, data.seed
         self._source = open_source(workload.source, class_name, data, _answer_lengths(workload))
         documents = workload.documents
         self._documents = None if documents is None else DocumentPool(documents, self._source.text, data.seed)
@@ -84,7 +85,24 @@ class ChatSessions(Opened):
     # -- a session
 
     def script(self, index: int, rng: Random, notes: Notes) -> Script:
-        """Return the script of session `index`."""
+        """Return the script of session `index`: a conversation, or the group of its samples."""
+        group = self._workload.group
+        return self._conversation(index, rng, notes) if group is None else self._group(group, index, rng, notes)
+
+    def _group(self, group: Group, index: int, rng: Random, notes: Notes) -> Script:
+        state, samples = rng.getstate(), list[tuple[str, Script]]()
+        for number in range(1, group.samples + 1):
+            own = Random()
+            own.setstate(state)  # equal draws, and so an equal prompt
+            seed = Random(f"{self._seed}/sample/{index}/{number}").getrandbits(31) if group.seeds else None
+            options = {} if seed is None else {"seed": seed}
+            samples.append((f"{SAMPLE}{number}", self._conversation(index, own, notes, options)))
+        yield Fork(tuple(samples))
+
+    def _conversation(
+        self, index: int, rng: Random, notes: Notes, options: Mapping[str, Any] = MappingProxyType({})
+    ) -> Script:
+        """`options`: further keys of the bodies."""
         workload = self._workload
         recorded = self._source.session(index, rng)
         plan = self._generated(index, rng) if recorded is None else self._recorded(recorded.turns, rng)
@@ -109,6 +127,8 @@ class ChatSessions(Opened):
                     notes.update(["sessions that ended because the server gave an answer no id"])
                     return
                 ask = _continued(ask, reply.response_id, len(ask.messages) - 1 if history else 0)
+            if workload.group is not None:
+                ask = replace(ask, final=number == len(plan) - 1, extra_body={**ask.extra_body, **options})
             sent = yield ask
             assert isinstance(sent, TurnReply)
             reply = sent
@@ -182,6 +202,8 @@ class ChatSessions(Opened):
             lines.append(
                 "the server keeps the history: requests have only the new message; token counts are those of the whole context"
             )
+        if (group := self._workload.group) is not None:
+            lines.append(f"groups of {group.samples} samples of one prompt, which start together; a session is a group")
         if self._documents is not None:
             lines.append(self._documents.in_words())
         if (images := self._workload.images) is not None:
@@ -206,7 +228,7 @@ class DocumentPool:
         self._documents = documents
         self._text = text
         self._seed = seed
-        self._sums = [*accumulate(1 / (rank + 1) ** documents.zipf for rank in range(documents.count))]
+        self._popularity = zipf(documents.count, documents.zipf)
         self._document = lru_cache(maxsize=_CACHED)(self._drawn)
 
     def beside(self, question: tuple[Piece, ...], rng: Random) -> tuple[Piece, ...]:
@@ -218,7 +240,7 @@ class DocumentPool:
         """Draw the numbers of different documents for one turn."""
         numbers: list[int] = []
         for _ in range(_TRIES * self._documents.per_turn):
-            number = min(bisect_right(self._sums, rng.random() * self._sums[-1]), self._documents.count - 1)
+            number = self._popularity.draw(rng)
             if number not in numbers:
                 numbers.append(number)
             if len(numbers) == self._documents.per_turn:
@@ -233,7 +255,7 @@ class DocumentPool:
     def in_words(self) -> str:
         """Return the line of the plan."""
         documents = self._documents
-        share = 1 / self._sums[-1]
+        share = self._popularity.shares[0]
         return (
             f"{documents.per_turn} of {documents.count:,} documents {documents.position} each question; "
             f"the most frequent one is {percent(share)} of all draws"

@@ -147,8 +147,8 @@ class Sessions:
 
         True for sessions whose requests are not known before the run.
         """
-        if not self.repeatable:
-            return True
+        if not self.repeatable or any(getattr(workload, "group", None) for _name, workload in self._classes):
+            return True  # samples of a group share their prompt
         firsts = (turn for index in range(_SAMPLED) for turn in outline(self.begin(index).script, index, most=1))
         return any(turn.ask.tools or _shares(turn.ask.messages[0]) for turn in firsts)
 
@@ -168,11 +168,11 @@ def _shares(first: Message) -> bool:
     return first.pieces[0].key.startswith((SHARED, BLOCK)) or first.pieces[0].literal is not None
 
 
-def model_of(scenario: Scenario, index: int) -> str | None:
-    """Return the model of session `index`, drawn by its own random number; None: the model of the run."""
+def model_of(scenario: Scenario, index: int, class_name: str = "") -> str | None:
+    """Return the model of session `index`: its class's, or one drawn by its own random number; None: the model of the run."""
     models = scenario.request.models
-    if not models:
-        return None
+    if (of_class := scenario.class_models.get(class_name)) is not None or not models:
+        return of_class
     drawn = Random(f"{scenario.seed}/model/{index}").random()
     bounds = [*accumulate(model.share for model in models)]
     return models[min(bisect_right(bounds, drawn), len(models) - 1)].name

@@ -148,7 +148,7 @@ def _session_begun(row: Row, start_ns: int, end_ns: int) -> bool:
     begun_ns = row["planned_ns"]
     if row["sent_ns"] is not None:
         begun_ns = max(begun_ns, row["sent_ns"] - (row["connect_ns"] or 0))
-    opens = row["turn_index"] == 0 and "/" not in row["session_id"]
+    opens = row["turn_index"] == 0 and row["session_id"].partition("/")[2] in ("", "#1")
     return opens and start_ns <= row["planned_ns"] and begun_ns < end_ns
 
 

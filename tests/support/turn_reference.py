@@ -228,7 +228,7 @@ def _count_stalls(tally: Tally, record: TurnRecord, pauses: Sequence[Pause]) -> 
 
 
 def _count_session(tallies: TallySet, record: TurnRecord, windows: Sequence[PhaseWindow]) -> None:
-    if record.turn_index or "/" in record.session_id:
+    if record.turn_index or record.session_id.partition("/")[2] not in ("", "#1"):
         return
     planned = [window for window in windows if window.holds(record.planned_ns)]
     begun = [window for window in windows if window.holds(begun_ns(record))]

@@ -16,7 +16,7 @@ from inferload.turns.states import DROPPED, FAILED, UNFINISHED
 from ...data.figures import OF_GOALS
 from ...pages import texts, wording
 from ...pages.texts import Name, tr
-from .. import costs
+from .. import classes, costs
 from ..arms import between_arms
 from ..best import Decision, best_by_goal
 from ..compare import RECOMMENDED_PAIRS, Comparison, FigureRow, table_rows
@@ -217,7 +217,7 @@ def contents(rows: Sequence[TableRow], comparisons: Sequence[Comparison], arms: 
     return Contents(
         simulated(sides),
         none_left(best),
-        tables.of_sides(rows),
+        [*classes.table(comparisons), *tables.of_sides(rows)],
         costs.note(sides),
         best,
         [] if (shown := tables.best(best)) is None else [shown],
@@ -249,7 +249,7 @@ def text(comparisons: Sequence[Comparison]) -> str:
         *map(tr, (*all_of.none_left, *all_of.simulated)),
         *([_text(tables.together(comparisons))] if several else []),
     ]
-    parts += [*(_text(shown) for shown in all_of.tables if shown.key == "cost"), tr(all_of.cost)]
+    parts += [*(_text(shown) for shown in all_of.tables if shown.key in ("cost", "suffers")), tr(all_of.cost)]
     for index, each in enumerate(all_of.compared):
         shown = [] if several and index < len(comparisons) else ["", _text(each.effects)]
         parts.append("\n".join([*map(tr, (each.headline, *each.remarks)), *shown]))

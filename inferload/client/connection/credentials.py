@@ -8,10 +8,13 @@ from inferload.base.errors import UsageError
 LEAST_TOKEN = 20  # characters: someone who records the handshake can try short ones offline
 
 
-def api_key(path: str, variable: str) -> str | None:
-    """Return the key in a file, or without a path the one in an environment variable; None if there is neither."""
+def api_key(path: str, variable: str, named_by: str = "--api-key-file") -> str | None:
+    """Return the key in a file, or without a path the one in an environment variable; None if there is neither.
+
+    `named_by`: the option or key that names the file, for error messages.
+    """
     if path:
-        return _secret("--api-key-file", path, "key")
+        return _secret(named_by, path, "key")
     key = os.environ.get(variable, "").strip()
     if key and not _is_word(key):
         raise UsageError(f"{variable}: holds no key; set it to the key alone, without blanks or control characters")

@@ -140,6 +140,8 @@ def _check_selector(gate: Gate, text: str) -> None:
         raise GateError(text, at, f"{gate.name} is a server metric and has no classes; remove {braces}")
     if gate.name in client_figures.BY_KEY:
         raise GateError(text, at, f"{gate.name} is not recorded by class; remove {braces}")
+    if rate_figures.BY_KEY.get(gate.name) is rate_figures.FAIRNESS:
+        raise GateError(text, at, f"{gate.name} is of all classes together; remove {braces}")
     if gate.of_request and gate.name != rate_figures.FAILED_RATIO.key:
         problem = f"other requests have only {rate_figures.FAILED_RATIO.key}; the name of a class has no space"
         raise GateError(text, at, problem)

@@ -163,6 +163,13 @@ class Slo(Struct, frozen=True, kw_only=True):
     ] = {}
     turns: Annotated[Count, means("turns planned in the window: ended and dropped ones")]
     met: Annotated[Count, means("turns that met all limits")]
+    interval: Annotated[
+        list[Number | None] | None,
+        means(
+            "of one of several classes: 95 % interval of met over turns, `[low, high]`; null: the run is too short for one, "
+            "sessions were dropped, or turn records are missing"
+        ),
+    ] = None
     missed: Annotated[
         dict[str, Count],
         means(

@@ -291,6 +291,20 @@ class RunPart(Struct, frozen=True, kw_only=True):
     ] = None
 
 
+class Groups(Struct, frozen=True, kw_only=True):
+    """Groups of samples that start together ([groups](../how-to/tenants.md#groups-of-samples)). A group belongs to the phase of its
+    first turns. Distributions cover groups that were done.
+    """
+
+    samples: Annotated[Count, means("samples of a group")]
+    begun: Annotated[Count, means("groups that started")]
+    done: Annotated[Count, means("groups whose samples all ended, with each turn ok")]
+    group_s: Annotated[Distribution, means("first sample sent to the end of the last one")] = NO_SAMPLES
+    straggler_ratio: Annotated[
+        Distribution, means("time of the slowest sample over the median one of its group; 1: none holds it up")
+    ] = NO_SAMPLES
+
+
 class Results(Figures, frozen=True, kw_only=True):
     """All of a summary except its outcome, which follows from it; during a run, what is known so far."""
 
@@ -323,6 +337,13 @@ class Results(Figures, frozen=True, kw_only=True):
         ),
     ] = {}
     by_class: Annotated[dict[str, Figures], means("the figures of each class of turns")] = {}
+    acceptance_by_class: Annotated[
+        dict[str, Number],
+        means(
+            "of several classes: mean acceptance length of speculative decoding, tokens of an event after the first one of a turn; "
+            "empty if that is not what the server counted for all classes within 5 %, and `notes` says why"
+        ),
+    ] = {}
     by_target: Annotated[
         dict[str, Split], means("by server; empty with one server, or if turn records are missing")
     ] = {}
@@ -361,6 +382,10 @@ class Results(Figures, frozen=True, kw_only=True):
         Conformity | None,
         means("comparison with [published rules](../how-to/agent-benchmarks.md); null: the scenario names none"),
     ] = None
+
+    groups: Annotated[
+        dict[str, Groups], means("groups of samples by class; empty without any, or if turn records are missing")
+    ] = {}
 
     @classmethod
     def of_part(cls, part: Figures, **more: Any) -> "Results":

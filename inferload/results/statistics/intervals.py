@@ -74,6 +74,16 @@ def quantile_of_counts(below: Floats, counts: Floats, q: float, value_at: Callab
     return Interval(low, high, effective, times)
 
 
+def share_of_counts(part: Floats, counts: Floats) -> Interval:
+    """Interval of a share. `part`, `counts`: its numerator and denominator in slices, which are not all 0; ends as above."""
+    count, share = float(counts.sum()), float(part.sum()) / float(counts.sum())
+    error, freedom, times = _error(part, counts)
+    effective = min(count, share * (1 - share) / error**2) if error > 0 else count
+    if freedom is None:
+        return Interval(None, None, effective, times)
+    return Interval(*share_interval(share, effective, freedom, (TAIL, TAIL)), effective)
+
+
 def mean_interval(slices: Sequence[Floats]) -> Interval | None:
     """Interval of the mean; None and open ends as in `quantile_interval`. `slices`: as there."""
     values = np.concatenate([np.zeros(0), *slices])

@@ -16,10 +16,12 @@ from inferload.figures.turn_values import SLICES, ExactValues, batch_sums, batch
 from inferload.results import readers, summary
 from inferload.results.documents.conformity_document import Conformity
 from inferload.results.documents.figures_document import Growth, worst
-from inferload.results.documents.summary_document import RunPart, Stopped, Summary, Task, TurnRecords
+from inferload.results.documents.summary_document import Groups, RunPart, Stopped, Summary, Task, TurnRecords
 from inferload.results.documents.typed_documents import document_of
 from inferload.results.open_run import OpenRun
 from inferload.results.summarise import cache_figures
+from inferload.results.summarise.acceptance import with_acceptance
+from inferload.results.summarise.attained import with_intervals
 from inferload.results.summarise.between import between
 from inferload.results.summarise.cache_figures import CacheFigures
 from inferload.results.summarise.counts import Counts, Servers, Totals, Workers, lasted_s
@@ -62,7 +64,9 @@ def of_run(opened: OpenRun) -> Summary:
     run, turns, servers = opened.counts, Turns.of(opened), cache_figures.servers_of(opened)
     cache = cache_figures.figures(run, turns, servers, opened.earlier)
     exact = None if turns is None or not turns.few else ExactValues(turns.read, ["class", *_split_by(run.servers)])
+    tallies = run.totals.tallies
     measured = summary.build(_input(run, turns, cache, exact, servers))
+    measured = with_acceptance(measured, tallies.by_class("measure"), tallies.total("measure"))
     records, notes = _turn_records(run.workers), []
     if records.why is not None:
         notes.append(
@@ -74,11 +78,13 @@ def of_run(opened: OpenRun) -> Summary:
     notes += [] if cache.note is None else [cache.note]
     results = replace(
         measured,
+        by_class=with_intervals(measured.by_class, run, turns),
         **splits(turns, exact, _split_by(run.servers)),
         notes=[*measured.notes, *notes],
         cache=cache.block,
         turn_records=records,
-        tasks={} if turns is None else _tasks(turns),
+        tasks={} if turns is None else _tasks(turns, run.plan.scenario.groups),
+        groups={} if turns is None else _groups(turns, run.plan.scenario.groups),
         conformity=_conformity(run, turns),
         by_phase=_by_phase(opened, turns, servers),
     )
@@ -129,8 +135,16 @@ def _conformity(run: Counts, turns: Turns | None) -> Conformity | None:
     return conformity(run, turns)
 
 
-def _tasks(turns: Turns) -> dict[str, Task]:
-    names = agent_classes(turns.read(CLASS_COLUMNS))
+def _groups(turns: Turns, samples: Mapping[str, int]) -> dict[str, Groups]:
+    if not samples:
+        return {}
+    from inferload.results.summarise import groups  # of runs with groups
+
+    return groups.groups_by_class(turns.by_session(groups.COLUMNS, groups.facts, turns.parts), samples)
+
+
+def _tasks(turns: Turns, groups: Mapping[str, int]) -> dict[str, Task]:
+    names = [name for name in agent_classes(turns.read(CLASS_COLUMNS)) if name not in groups]
     if not names:
         return {}
     from inferload.results import agent_tasks  # of runs with agents

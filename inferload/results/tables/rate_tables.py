@@ -6,7 +6,7 @@ from inferload.base.numbers import number
 from inferload.figures.figure import Head, Layer
 from inferload.figures.limits.slo import FROM_PLAN, LIMITS
 from inferload.figures.rate_figures import ATTAINMENT, RATE_FIGURES
-from inferload.figures.table import Cell, Table
+from inferload.figures.table import Cell, Detailed, Table
 from inferload.results.documents.figures_document import Figures, Slo
 from inferload.results.documents.summary_document import Results
 from inferload.results.tables.cells import share
@@ -42,10 +42,17 @@ def slo(summary: Results) -> list[Table]:
         ),
     ]
     rows: Rows = [
-        (name, block.turns, _of_turns(block, block.met), *(_missed(block, limit) for limit in shown))
-        for name, block in blocks
+        (name, block.turns, _met(block), *(_missed(block, limit) for limit in shown)) for name, block in blocks
     ]
     return [Table("slo", "SLO: limits of one turn", columns, rows, _SLO_NOTE)]
+
+
+def _met(block: Slo) -> Cell:
+    met, interval = _of_turns(block, block.met), block.interval
+    if interval is None or met is None:
+        return met
+    low, high = map(share, interval)
+    return Detailed(met, f"({low} to {high})")
 
 
 def _missed(block: Slo, name: str) -> Cell:

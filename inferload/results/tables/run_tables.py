@@ -6,7 +6,7 @@ from inferload.base.numbers import number, percent
 from inferload.figures.client_figures import CLIENT_FIGURES, GC_PAUSE
 from inferload.figures.figure import Head
 from inferload.figures.rate_figures import ACHIEVED, ATTAINMENT, INPUT, OFFERED, OUTPUT, TURNS
-from inferload.figures.servers.server_figures import HIT_RATE
+from inferload.figures.servers.server_figures import ACCEPTANCE_LENGTH, HIT_RATE
 from inferload.figures.table import Cell, Table
 from inferload.figures.turn_figures import TURN_FIGURES, brief_of
 from inferload.results import readers
@@ -141,6 +141,27 @@ def _tasks(summary: Results) -> list[Table]:
             Table(f"tasks-{name}", f"Tasks: {name}", heads, rows, note),
             Table(f"cached-{name}", title, ("step", "turns", "cached"), shares),
         ]
+    return tables
+
+
+def _groups(summary: Results) -> list[Table]:
+    """Groups of samples by class: their times, and the slowest sample over the median one."""
+    tables = []
+    for name, block in summary.groups.items():
+        rows: Rows = [
+            (Head(head, text), *(statistic(samples, part) for part in _TASK_STATISTICS))
+            for head, text, samples in (
+                ("group time, s", "group time", block.group_s),
+                ("straggler ratio", "straggler ratio", block.straggler_ratio),
+            )
+            if samples.count
+        ]
+        note = (
+            f"{number(block.begun)} groups of {block.samples} samples started in the measure phase, {number(block.done)} "
+            "completed; the figures are of completed groups."
+        )
+        heads: Columns = ["", *map(statistic_head, _TASK_STATISTICS)]
+        tables.append(Table(f"groups-{name}", f"Groups: {name}", heads, rows, note))
     return tables
 
 
@@ -346,8 +367,13 @@ def _classes(summary: Results) -> list[Table]:
         for leading in (True, False)
     )
     heads: Columns = ["", "class", *map(statistic_head, STATISTICS)]
+    accepted: Rows = [*summary.acceptance_by_class.items()]
+    of_events = (
+        "Tokens of an event after the first one of a turn, which over all classes are those that the server counted."
+    )
     return [
         Table("classes", "Latency by class", heads, first, note + marks_note(first)),
+        Table("acceptance", "Acceptance by class", ("class", ACCEPTANCE_LENGTH.head()), accepted, of_events),
         _folded("other-classes", "Other latency measures by class", heads, others),
     ]
 
@@ -382,6 +408,7 @@ _TABLES: tuple[Callable[[Results], list[Table]], ...] = (
     lambda summary: _split("target", summary.by_target),
     lambda summary: _split("model", summary.by_model),
     _tasks,
+    _groups,
     _failures,
     _others,
     lambda summary: (

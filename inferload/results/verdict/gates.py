@@ -119,6 +119,8 @@ def _why_unknown(name: str, part: Figures, results: Results) -> str:
         return ": no turn succeeded"
     if name in OF_STREAMS and not part.turns.streamed:
         return ": its answers are no streams; use e2e_ms"
+    if name == rate_figures.FAIRNESS.key and len(results.by_class) < 2:
+        return ": it needs several classes with turns"
     needs = _needs(name)
     if needs is not None and _reported(name, part.turns) == 0:
         return f": no turn reported its {needs.replace('_', ' ')} (usage)"

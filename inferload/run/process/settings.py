@@ -39,6 +39,7 @@ class ProcessSettings(Struct, frozen=True):
     max_turns_mb: int = DEFAULT_MAX_TURNS_MB  # of turn records that workers on other file systems send
     outputs: Outputs = field(default_factory=Outputs)
     code: LoadedCode = field(default_factory=LoadedCode)  # that this process has imported
+    class_keys: list[str] = field(default_factory=list)  # of the classes of a mix, added when a run reads them
     origins: frozenset[str] | None = None  # servers that the key and the headers may be sent to; None: any
     lists: frozenset[str] = frozenset()  # values of the command line that name these servers: URLs, DNS names and files
 
@@ -54,7 +55,7 @@ class ProcessSettings(Struct, frozen=True):
 
     def withheld_from(self, urls: Iterable[str]) -> list[str]:
         """Return the origins to which the key and the headers are not sent; empty if this process has neither."""
-        if self.credentials.api_key is None and not self.headers:
+        if self.credentials.api_key is None and not self.headers and not self.class_keys:
             return []
         targets = (Target.of_page(url) for url in urls)
         return list(dict.fromkeys(target.origin for target in targets if not self.may_send_to(target)))
@@ -66,7 +67,7 @@ class ProcessSettings(Struct, frozen=True):
     @property
     def redaction(self) -> Redaction:
         """Filter that removes this process's secrets from texts and documents, and spares the addresses of its servers."""
-        return Redaction.of(self.credentials.api_key, self.headers).sparing(self.origins or ())
+        return Redaction.of(self.credentials.api_key, self.headers, later=self.class_keys).sparing(self.origins or ())
 
 
 def client_settings(
@@ -85,5 +86,6 @@ def client_settings(
         endpoint=scenario.request.endpoint,
         server_header=scenario.request.server_header,
         session_token_header=scenario.request.session_token_header,
-        declared_models=tuple(declared.name for declared in scenario.request.models),
+        declared_models=(*(declared.name for declared in scenario.request.models), *scenario.class_models.values()),
+        class_keys=own.class_keys,
     )

@@ -1,11 +1,12 @@
 """State that the sessions of a worker share with its run, and the wait for a slot of each turn."""
 
 import logging
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from inferload.base.clock import now_ns
+from inferload.run.process.class_requests import ClassOptions
 from inferload.run.worker.run_part import RunPart
 from inferload.run.worker.turn_dispatcher import TurnDispatcher
 from inferload.turns.record import PhaseWindow
@@ -20,7 +21,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(slots=True)
 class SessionContext:
-    """A run as seen by its sessions. `open`: sessions and turns may still begin.
+    """A run as seen by its sessions. `open`: sessions and turns may still begin. `class_options`: of classes with own requests.
 
     `in_thread`: returns the result of a call in a thread, while the calling greenlet waits. `check_spent`: ends a load in which
     nothing more can begin.
@@ -35,6 +36,7 @@ class SessionContext:
     open: bool = True
     sessions_running: int = 0
     idle: "SystemIdleCap | None" = None
+    class_options: Mapping[str, ClassOptions] = field(default_factory=dict)
 
     def takes(self, window: PhaseWindow) -> bool:
         """Return True if a session or turn planned in the window may begin: none may after the load, which ends before `open`."""

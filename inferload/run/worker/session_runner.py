@@ -47,10 +47,15 @@ class SessionRunner:
         self._counted = True  # the next turn is in the run's quota already
         self._isolated = isolated
         scenario, assignment = run.part.scenario, run.part.assignment
-        self._settings = BodySettings.of(scenario, model_of(scenario, session.index) or assignment.model)
+        of_class = run.class_options.get(session.class_name)
+        model = model_of(scenario, session.index, session.class_name) or assignment.model
+        request = scenario.request if of_class is None else of_class.request
+        self._settings = BodySettings(model, request, scenario.seed)
         affinity = scenario.request.affinity_header
         self._undo: list[Callable[[], Any]] = []  # cleanup at the end of the session
         self._affinity = ((affinity, f"{assignment.run_id}-s{session.index}"),) if affinity else ()
+        if of_class is not None:
+            self._affinity = (*of_class.headers_to(run.turns.clients.may_have_key(session.index)), *self._affinity)
         self._token_header = scenario.request.session_token_header
         self._headers = self._affinity
         self._cookies = SessionCookies() if scenario.request.cookies else None

@@ -237,6 +237,10 @@ class TurnClients:
             self._kept[session] = kept
         return kept
 
+    def may_have_key(self, session: int) -> bool:
+        """Return whether a key may be sent to the target of a session."""
+        return self._own.may_send_to(self._targets[self._target_of(session)])
+
     def close(self) -> None:
         """Close all clients. No turn may be in flight."""
         for client in self._clients:

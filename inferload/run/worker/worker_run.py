@@ -12,6 +12,7 @@ from inferload.base.clock import NS_PER_S, Anchor, is_virtual, now_ns
 from inferload.base.threads import give_back_memory
 from inferload.locust_adapters.statistics import LocustStats
 from inferload.run.process import protocol
+from inferload.run.process.class_requests import class_options
 from inferload.run.process.protocol import Assignment, WorkerReport
 from inferload.run.process.settings import ProcessSettings
 from inferload.run.worker.load_loops import ClosedLoop, OpenLoop
@@ -109,6 +110,7 @@ class WorkerRun:
         on_spent: "Callable[[WorkerRun, int], None]" = lambda run, at_ns: None,
     ) -> None:
         self.part = RunPart.of(assignment)
+        of_classes = class_options(self.part.scenario, assignment.origin, own)
         anchor = Anchor.take()
         self.windows = RunWindows()
         self.writer = TurnWriter.of(assignment, anchor, own.run_dir, environment.runner.send_message)
@@ -131,7 +133,13 @@ class WorkerRun:
 
             let_threads_start_processes()
         self.context = SessionContext(
-            self.part, self.windows, self.turns, tallies, self._threads.apply, self.check_spent
+            self.part,
+            self.windows,
+            self.turns,
+            tallies,
+            self._threads.apply,
+            self.check_spent,
+            class_options=of_classes,
         )
         most_idle_s = self.part.scenario.max_system_idle_s
         if most_idle_s is not None:

@@ -1,9 +1,17 @@
 """Base model of all mappings of a scenario file, and its common value types."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated, Any, get_args, get_origin
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, get_args, get_origin
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, create_model
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    SerializerFunctionWrapHandler,
+    create_model,
+    model_serializer,
+)
 
 from inferload.figures.limits.slo import SLO_MEASURES
 from inferload.scenario.schema.distributions import MAX_COUNT, MOST, Positive, not_tiny
@@ -22,6 +30,17 @@ class ScenarioPart(BaseModel):
     """Immutable mapping of the file. Unknown keys are errors."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class GrownPart(ScenarioPart):
+    """Mapping with keys that were added later, and are null by default: then they are not written, and the digest is the same."""
+
+    added_later: ClassVar[tuple[str, ...]] = ()
+
+    @model_serializer(mode="wrap")
+    def _without_unset(self, usual: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        written: dict[str, Any] = usual(self)
+        return {key: value for key, value in written.items() if value is not None or key not in self.added_later}
 
 
 def kinds(union: Any) -> list[str]:

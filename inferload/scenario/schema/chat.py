@@ -1,10 +1,10 @@
 """Schema of the workloads `chat` and `texts`."""
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, ValidationError, model_validator
 
-from inferload.scenario.schema.base import AtLeastOne, Pixels, ScenarioPart, Whole, one_of
+from inferload.scenario.schema.base import AtLeastOne, Flag, GrownPart, Pixels, ScenarioPart, Whole, one_of
 from inferload.scenario.schema.distributions import Constant, Count, Duration, NonNegative, greatest
 from inferload.scenario.schema.sources import Source, Synthetic
 
@@ -60,8 +60,21 @@ class ContextLimit(ScenarioPart):
     summary_tokens: AtLeastOne = Field(default=500, description="compact: tokens of the generated summary")
 
 
-class Chat(ScenarioPart):
+class Group(ScenarioPart):
+    """Samples of one prompt that start together, as the rollouts of reinforcement learning. A session is one group."""
+
+    samples: Annotated[int, Field(strict=True, ge=2, le=1000)] = Field(
+        description="conversations of a group: equal prompts, each with its own request and answers"
+    )
+    seeds: Flag = Field(
+        default=True, description="send another seed for each sample, as key seed of the body; false: no seed"
+    )
+
+
+class Chat(GrownPart):
     """Multi-turn conversations: each turn adds one user message and waits for the answer."""
+
+    added_later: ClassVar[tuple[str, ...]] = ("group",)
 
     kind: Literal["chat"] = Field(description="chat: multi-turn conversations")
     source: Source = Field(default=Synthetic(kind="synthetic"), description=f"source of the text: {one_of(Source)}")
@@ -92,6 +105,11 @@ class Chat(ScenarioPart):
         description="earlier messages in a request: live: with the received answers; recorded: with the answers of the "
         "source, or generated ones, so that requests do not depend on the server; server: kept by the server, requests have only "
         "the new message and previous_response_id (endpoint responses); none: only the new message",
+    )
+    group: Group | None = Field(
+        default=None,
+        description="each session is a group of samples that start together, {samples, seeds}; a user's next group starts when all "
+        "have ended; null: single conversations",
     )
     context: ContextLimit | None = Field(
         default=None, description="limit of the context length: {limit_tokens, then, ...}; null: no limit"

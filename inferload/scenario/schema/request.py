@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from inferload.scenario.schema.base import Flag, ScenarioPart, Share, add_up, distinct
-from inferload.scenario.schema.distributions import Positive
+from inferload.scenario.schema.distributions import LEAST, NonNegative, Positive
 from inferload.scenario.schema.endpoints import ENDPOINTS, EndpointName, MaxTokensField, names_of
 from inferload.scenario.schema.fields import HeaderName, Headers, Json, TokenHeader
 
@@ -28,6 +28,60 @@ class ModelShare(ScenarioPart):
 
     name: Annotated[str, Field(min_length=1)] = Field(description="model or LoRA adapter, as the server lists it")
     share: Share = Field(description="fraction of the sessions; the shares of all models sum to 1")
+
+
+class _Popular(ScenarioPart):
+    """Models or LoRA adapters by popularity, in place of their shares."""
+
+    zipf: NonNegative = Field(
+        description="exponent of Zipf's law: name n has the weight 1 / n ** zipf; 0: all the same"
+    )
+    names: Annotated[tuple[str, ...], Field(strict=False)] = Field(
+        default=(), description="names, the most popular first"
+    )
+    pattern: str | None = Field(default=None, description="instead of names: one with {n}, such as adapter-{n}")
+    count: Annotated[int, Field(strict=True, ge=1, le=1000)] | None = Field(
+        default=None, description="with pattern: names, with n from 1"
+    )
+
+    @model_validator(mode="after")
+    def _one_way_to_name(self) -> "_Popular":
+        by_pattern = self.pattern is not None and self.count is not None and not self.names
+        if not by_pattern and (not self.names or self.pattern is not None or self.count is not None):
+            raise ValueError("give names, or pattern and count")
+        if by_pattern and "{n}" not in str(self.pattern):
+            raise ValueError("pattern has no {n}; write it as adapter-{n}")
+        if self.shares[-1]["share"] < LEAST:
+            raise ValueError(f"the last name has a share below {LEAST:g}; lower zipf, or name fewer")
+        return self
+
+    @property
+    def shares(self) -> list[dict[str, Any]]:
+        """Names with their shares, as in a list of models."""
+        names = self.names or [str(self.pattern).replace("{n}", str(n)) for n in range(1, (self.count or 0) + 1)]
+        weights = [rank**-self.zipf for rank in range(1, len(names) + 1)]
+        return [{"name": name, "share": weight / sum(weights)} for name, weight in zip(names, weights, strict=True)]
+
+
+class ClassRequest(ScenarioPart):
+    """Options of the requests of one class of a mix, such as one tenant; what is null is as in `request` of the run."""
+
+    headers: Headers = Field(
+        default={},
+        validate_default=True,
+        description="additional HTTP headers, without credentials; they replace those of the run with the same name",
+    )
+    api_key_file: str | None = Field(
+        default=None,
+        min_length=1,
+        description="file with the API key of the class, on the master and on each worker, relative to the current directory, else "
+        "to the scenario's folder; null: the key of the run",
+    )
+    priority: Annotated[int, Field(strict=True, ge=-1_000_000, le=1_000_000)] | None = Field(
+        default=None,
+        description="key priority of the body, for servers that schedule by it: vLLM with --scheduling-policy priority (low first)",
+    )
+    model: str | None = Field(default=None, min_length=1, description="model or LoRA adapter of its sessions")
 
 
 class RequestOptions(ScenarioPart):
@@ -57,7 +111,9 @@ class RequestOptions(ScenarioPart):
         "(max_completion_tokens if the server refuses max_tokens), max_tokens or max_completion_tokens",
     )
     models: Annotated[tuple[ModelShare, ...], Field(strict=False)] = Field(
-        default=(), description="models or LoRA adapters by share: list of {name, share}; empty: --model"
+        default=(),
+        description="models or LoRA adapters by share: list of {name, share}; or by popularity: {zipf: 1.0, names: [...]} or "
+        "{zipf: 1.0, pattern: adapter-{n}, count: 100}, whose name n has the weight 1 / n ** zipf; empty: --model",
     )
     extra_body: Json = Field(
         default={}, validate_default=True, description="additional keys of the request body, such as temperature"
@@ -99,6 +155,11 @@ class RequestOptions(ScenarioPart):
         if isinstance(data, dict) and data.get("endpoint") in _UNFORCED and "ignore_eos" not in data:
             return {**data, "ignore_eos": False}
         return data
+
+    @field_validator("models", mode="before")
+    @classmethod
+    def _popular(cls, models: Any) -> Any:
+        return _Popular.model_validate(models).shares if isinstance(models, dict) else models
 
     @field_validator("models", mode="after")
     @classmethod

@@ -4,14 +4,14 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Union
 
 from pydantic import Field, model_validator
 
-from inferload.scenario.schema.base import AtLeastOne, ScenarioPart, Whole
-from inferload.scenario.schema.distributions import Positive
+from inferload.scenario.schema.base import AtLeastOne, GrownPart, ScenarioPart, Whole
+from inferload.scenario.schema.distributions import NonNegative, Positive
 
 Sampler = Literal["conversation", "first_two", "whole_prompt"]
 BelowOne = Annotated[float, Field(strict=True, ge=0, lt=1, allow_inf_nan=False)]
 
 
-class SourceKind(ScenarioPart):
+class SourceKind(GrownPart):
     """One kind of source. A class with a value of `kind` is one of `Source`.
 
     `open_ended`: the scenario sets turns and lengths. `prompt_keys`: keys with the lengths of prompts, of a source of single
@@ -96,14 +96,17 @@ class PrefixRepetition(SourceKind):
     """Single requests with one of several shared prefixes, as in the data set of that name of `vllm bench serve`."""
 
     prompt_keys = ("prefix_tokens", "suffix_tokens")
+    added_later = ("zipf",)
 
     kind: Literal["prefix_repetition"] = Field(
         description="prefix_repetition: single requests with shared prefixes, as in vllm bench serve"
     )
     prefix_tokens: AtLeastOne = Field(default=256, description="tokens of each prefix")
     suffix_tokens: AtLeastOne = Field(default=256, description="tokens after the prefix, different in each request")
-    prefixes: Annotated[int, Field(strict=True, ge=1, le=100_000)] = Field(
-        default=10, description="number of prefixes, used equally often"
+    prefixes: Annotated[int, Field(strict=True, ge=1, le=100_000)] = Field(default=10, description="number of prefixes")
+    zipf: NonNegative | None = Field(
+        default=None,
+        description="exponent of Zipf's law: prefix n is drawn with weight 1 / n ** zipf; null: each of them once in a round",
     )
     output_tokens: AtLeastOne = Field(default=128, description="tokens of an answer")
 
@@ -124,6 +127,8 @@ VLLM_FILTERS = Filters(min_prompt_tokens=4, min_output_tokens=4, max_prompt_toke
 class Recorded(SourceKind):
     """Keys of all sources of recorded conversations."""
 
+    added_later = ("zipf",)
+
     sampler: Sampler = Field(
         default="conversation",
         description="conversation: one turn per user message; first_two: one turn with the first message, its answer as "
@@ -135,6 +140,11 @@ class Recorded(SourceKind):
         "(4, 4, 1024, 2048), else none",
     )
     shuffle: bool = Field(default=True, strict=True, description="true: seeded random order; false: order of the file")
+    zipf: NonNegative | None = Field(
+        default=None,
+        description="exponent of Zipf's law: conversation n of this order is drawn with weight 1 / n ** zipf, so that some return "
+        "often; null: one after another",
+    )
     chars_per_token: Positive | None = Field(
         default=None, description="characters per token, for token counts; null: measured on the server, 4 in a plan"
     )

@@ -1,14 +1,15 @@
 """Schema of `workload`: the union of its kinds, and mixes of them."""
 
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, field_validator, model_validator
 
 from inferload.scenario.schema.agent import Agent, LiveAgentWorkload
-from inferload.scenario.schema.base import ScenarioPart, Share, SloLimits, add_up, distinct
+from inferload.scenario.schema.base import GrownPart, ScenarioPart, Share, SloLimits, add_up, distinct
 from inferload.scenario.schema.chat import Chat, Texts
 from inferload.scenario.schema.fields import matching
 from inferload.scenario.schema.replay import Replay
+from inferload.scenario.schema.request import ClassRequest
 from inferload.scenario.schema.tasks import Tasks
 
 # Kinds of workload of a run or of one class of a mix; `inferload.workload.sessions` has their scripts.
@@ -25,13 +26,19 @@ _ClassName = Annotated[
 ]
 
 
-class MixClass(ScenarioPart):
+class MixClass(GrownPart):
     """Class of a mix."""
+
+    added_later: ClassVar[tuple[str, ...]] = ("request",)
 
     name: _ClassName = Field(description="name in tables, files and gates: at most 32 letters, digits, '.', '_' or '-'")
     share: Share = Field(description="fraction of the sessions; the shares of all classes sum to 1")
     workload: Single = Field(description="workload of its sessions: {kind: chat, ...}")
     slo: SloLimits | None = Field(default=None, description="SLO of its turns; null: the scenario's slo")
+    request: ClassRequest | None = Field(
+        default=None,
+        description="options of its requests: {headers, api_key_file, priority, model}; null: those of the run",
+    )
 
 
 class Mix(ScenarioPart):
@@ -39,7 +46,7 @@ class Mix(ScenarioPart):
 
     kind: Literal["mix"] = Field(description="mix: several classes of sessions in one run")
     classes: Annotated[tuple[MixClass, ...], Field(strict=False, min_length=1)] = Field(
-        description="list of {name, share, workload, slo}"
+        description="list of {name, share, workload, slo, request}"
     )
     only: str | None = Field(
         default=None,

@@ -31,7 +31,7 @@ class PlannedCache:
         self.hits = PlannedHits(scenario.cache.block_size or ASSUMED_BLOCK)
         for session in sessions:
             isolated = isolation(scenario.cache.isolate, "plan", session.index, takes_salt=True)
-            model = model_of(scenario, session.index)
+            model = model_of(scenario, session.index, session.class_name)
             self.hits.session(session.index, session.class_name, session.sent, isolated, model)
 
     def class_lines(self) -> list[str]:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 from msgspec import Struct, field, structs
 
-from inferload.turns.record import CANCELLED
+from inferload.turns.record import CANCELLED, SAMPLE
 from inferload.workload.content.chat_template import NO_TEMPLATE, ChatTemplate
 from inferload.workload.content.script import Ask, EffectResult, Script, Sink, TurnReply, answer_key, interpret
 from inferload.workload.isolation import Isolation
@@ -86,7 +86,13 @@ class _Sent(Sink[int]):
         if turn is None:  # not sent: a turn of the warm-up may have been left out
             return EffectResult(at, TurnReply(None, 0) if ask.phase == "warmup" else None)
         key = answer_key(session.index, self.path, number)
-        self.count(session, ask, turn, (key, turn.output_tokens), not self.path and number == 0)
+        self.count(
+            session,
+            ask,
+            turn,
+            (key, turn.output_tokens),
+            number == 0 and (not self.path or self.path.startswith(f"/{SAMPLE}")),
+        )
         if not turn.goes_on:
             return EffectResult(at)
         reason = CANCELLED if turn.cancelled else "stop" if turn.ended_itself else None

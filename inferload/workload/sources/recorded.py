@@ -18,6 +18,7 @@ from inferload.workload.content.messages import Message, Piece
 from inferload.workload.content.prompts import Tokenize
 from inferload.workload.content.token_estimate import SAMPLES, Counting, counting
 from inferload.workload.grouped import Ints
+from inferload.workload.popularity import zipf
 from inferload.workload.sources.api import AnswerLengths, SourceSession, SourceTurn, literal
 from inferload.workload.sources.file_records import Raw
 from inferload.workload.sources.index import Index, build
@@ -66,16 +67,19 @@ class RecordedSource:
         self._without_length = np.flatnonzero(missing) if not planned else np.zeros(0, np.int64)
         self._turns_lost = int(missing[self._without_length].sum())
         self._unknown = 0 if planned else int(missing[self._sessions].sum())
-        self._order = self._sessions
+        self._order, self._seed = self._sessions, f"{data.seed}/{class_name}"
         if source.shuffle:
-            self._order = self._sessions[_ranks(len(self._sessions), f"{data.seed}/{class_name}")]
+            self._order = self._sessions[_ranks(len(self._sessions), self._seed)]
         self._lengths_planned = planned
 
     # -- sessions
 
     def session(self, index: int, rng: Random) -> SourceSession | None:
-        """Return the conversation of session `index`. After the last one they repeat."""
-        return self._read(int(self._order[index % len(self._order)]))
+        """Return the conversation of session `index`: drawn by its popularity, or one after another, then again."""
+        at = index % len(self._order)
+        if self._source.zipf is not None:
+            at = zipf(len(self._order), self._source.zipf).draw(Random(f"{self._seed}/conversation/{index}"))
+        return self._read(int(self._order[at]))
 
     def text(self, key: str, tokens: int) -> Piece:
         """Return generated text, for documents, system prompts and summaries."""

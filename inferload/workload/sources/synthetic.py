@@ -8,9 +8,11 @@ from typing import Any
 import numpy as np
 from msgspec import Struct
 
+from inferload.base.numbers import percent
 from inferload.scenario.schema.sources import PrefixRepetition, RandomLengths, VllmDraws
 from inferload.workload.content.data import DataContext
 from inferload.workload.content.messages import SHARED, Piece
+from inferload.workload.popularity import zipf
 from inferload.workload.sources.api import AnswerLengths, Source, SourceSession, SourceTurn
 
 # Prompts with the same start are beginnings of one text of so many tokens, or of their own length if it is greater.
@@ -127,7 +129,10 @@ class PrefixSource(SyntheticSource):
         """Return one turn."""
         source = self._source
         round_number, position = divmod(index, source.prefixes)
-        prefix = self._order(round_number)[position]
+        if source.zipf is None:
+            prefix = self._order(round_number)[position]
+        else:
+            prefix = zipf(source.prefixes, source.zipf).draw(Random(f"{self._seed}/prefix/{index}"))
         shared = Piece(f"{SHARED}prefix/{prefix}", source.prefix_tokens)
         question = (shared, self.text(f"text/{index}/0", source.suffix_tokens))
         return SourceSession((SourceTurn(question, source.output_tokens),))
@@ -143,4 +148,8 @@ class PrefixSource(SyntheticSource):
 
     def in_words(self) -> list[str]:
         """Return the line of the plan."""
-        return [f"single requests, each with one of {self._source.prefixes:,} prefixes, used equally often"]
+        count, exponent = self._source.prefixes, self._source.zipf
+        often = "used equally often"
+        if exponent is not None:
+            often = f"the most frequent one is {percent(zipf(count, exponent).shares[0])} of all draws"
+        return [f"single requests, each with one of {count:,} prefixes; {often}"]

@@ -465,6 +465,29 @@ def test_a_class_of_a_mix_is_compared_with_a_run_of_that_class(tmp_path: Path, c
         assert message in command("compare", alone, *options, code=2)
 
 
+def test_each_class_is_compared_with_itself_alone_and_the_one_that_loses_most_is_named(
+    tmp_path: Path, command: Callable[..., str]
+) -> None:
+    alone = [class_run(tmp_path / f"alone-{name}", 1, 100.0, name) for name in "ab"]
+    mix = class_run(tmp_path / "mix", 1, 150.0, None)
+    attained = {alone[0]: {"a": 0.9}, alone[1]: {"b": 0.96}, mix: {"a": 0.85, "b": 0.6}}
+    for folder, of_class in attained.items():
+        with edited(folder / "summary.json") as summary:
+            of_a = summary["by_class"]["a"]
+            summary["by_class"] = {
+                name: of_a | {"rates": {"slo_attainment": share}} for name, share in of_class.items()
+            }
+    words = ("compare", *alone, mix, "--class", "a", "--class", "b")
+    assert "Loses most: b, 36.0 points of its SLO attainment." in command(*words)
+    found = json.loads(command(*words, "--format", "json"))["candidates"]
+    shares = [
+        (row["baseline"], row["candidate"]) for each in found for row in each["figures"] if "slo" in row["figure"]
+    ]
+    assert shares == [(0.9, 0.85), (0.96, 0.6)]
+    assert "No class attains less of its SLO." in command("compare", mix, alone[0], alone[1], *words[-4:])
+    assert "--class c: 0 of the sides has turns of it" in command(*words, "--class", "c", code=2)
+
+
 @pytest.mark.parametrize(
     ("write", "message"),
     [

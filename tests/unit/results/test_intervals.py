@@ -19,6 +19,7 @@ from inferload.results.statistics.intervals import (
     mean_interval,
     quantile_interval,
     share_interval,
+    share_of_counts,
 )
 from inferload.results.verdict.gates import evaluate
 
@@ -50,6 +51,20 @@ def coverage(draws: int, turns: int, memory: float, q: float | None) -> float:
 @pytest.mark.parametrize("q", [None, 0.5])
 def test_intervals_cover_with_autocorrelated_turns(q: float | None) -> None:
     assert coverage(200, 2000, 0.9, q) > 0.90  # 3.2 standard errors of 200 draws below 0.95
+
+
+def test_the_interval_of_a_share_covers_it_with_autocorrelated_turns() -> None:
+    dice, covered = np.random.default_rng(11), []
+    for _ in range(200):
+        met = [part < np.exp(SIGMA * stats.norm.ppf(0.9)) for part in run_of(dice, 2000, 0.9)]
+        interval = share_of_counts(
+            np.array([float(part.sum()) for part in met]), np.array([float(len(part)) for part in met])
+        )
+        covered.append(interval.low is None or interval.low <= 0.9 <= (interval.high or 1.0))
+        assert interval.effective < 1000  # of 2,000 turns
+    assert np.mean(covered) > 0.90
+    whole = share_of_counts(np.ones(SLICES), np.ones(SLICES))
+    assert (whole.high, whole.low) == (1.0, pytest.approx(0.98, abs=0.015))
 
 
 @pytest.mark.soak

@@ -205,15 +205,6 @@ def test_documents_of_a_turn_differ(count: int, zipf: float, seed: int, data: st
     assert set(drawn) <= set(range(count))
 
 
-def test_document_frequencies_follow_zipf() -> None:
-    shelf = DocumentPool(Documents(count=50, tokens=5, zipf=1.0), Piece, 0)  # type: ignore[arg-type]
-    rng = Random(1)
-    used = Counter(number for _ in range(20_000) for number in shelf.draw(rng))
-    first = 1 / sum(1 / rank for rank in range(1, 51))
-    assert used[0] / 20_000 == pytest.approx(first, rel=0.05)
-    assert used[0] / used[4] == pytest.approx(5, rel=0.15)
-
-
 # -- images
 
 

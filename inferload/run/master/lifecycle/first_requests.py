@@ -2,7 +2,7 @@
 
 import contextlib
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from msgspec import Struct, field
@@ -15,6 +15,7 @@ from inferload.client.first_turn import FirstTurn, Proof, RefusedError, prove, t
 from inferload.client.model_list import listed
 from inferload.client.probe import ServerFacts
 from inferload.client.requests.bodies import BodySettings, BodyWriter, Texts
+from inferload.run.process.class_requests import ClassOptions
 from inferload.run.process.run_spec import RunSpec
 from inferload.run.process.settings import ProcessSettings, client_settings
 from inferload.scenario.schema.endpoints import ENDPOINTS
@@ -45,6 +46,7 @@ class Prompts(Struct, frozen=True):
     sessions: Sessions
     vocabulary: Vocabulary
     template: ChatTemplate
+    of_classes: Mapping[str, ClassOptions] = {}  # with their keys
 
 
 class Proven(Struct, frozen=True):
@@ -78,8 +80,8 @@ def prove_all(spec: RunSpec, own: ProcessSettings, servers: Sequence[ServerFacts
     jobs = [
         _Job(number, model, first)
         for number, facts in enumerate(servers)
-        for model in spec.models or [facts.model]
         for first in firsts
+        for model in _models_of(first.class_name, spec, facts)
     ]
     request, again = spec.scenario.request, 0
     proofs: dict[int, Proof] = {}  # by number of the job
@@ -98,6 +100,11 @@ def prove_all(spec: RunSpec, own: ProcessSettings, servers: Sequence[ServerFacts
     return Proven(known, request, tuple(requests.lengths.values()))
 
 
+def _models_of(class_name: str, spec: RunSpec, facts: ServerFacts) -> list[str]:
+    of_class = spec.scenario.class_models.get(class_name)
+    return spec.models or [facts.model] if of_class is None else [of_class]
+
+
 class _FirstRequests(Struct):
     """First requests of a run; each distinct one is sent once to each server.
 
@@ -110,15 +117,17 @@ class _FirstRequests(Struct):
     salts: bool
     mark: str = field(default_factory=lambda: token_hex(4))
     sessions: int = 0
-    proofs: dict[tuple[Target, bytes, bool, bool], Proof] = field(default_factory=dict)
-    followed: set[tuple[Target, bytes]] = field(default_factory=set)
+    proofs: dict[tuple[Target, str | None, bytes, bool, bool], Proof] = field(default_factory=dict)
+    followed: set[tuple[Target, str | None, bytes]] = field(default_factory=set)
     lengths: dict[tuple[str, str, str], PromptLength] = field(default_factory=dict)  # by server, model and class sent
 
     def prove(self, facts: ServerFacts, job: _Job, request: RequestOptions) -> Proof:
         """Send a first request. Tasks choose their endpoints: for them an answer on any endpoint is enough."""
         try:
             return self._prove(facts, job, request)
-        except UsageError:
+        except UsageError as error:
+            if self._own_class(job) is not None:
+                raise UsageError(f"class {job.first.class_name}: {error}") from error
             others = [
                 endpoint for endpoint in ENDPOINTS if self.spec.scenario.of_tasks and endpoint != request.endpoint
             ]
@@ -132,11 +141,11 @@ class _FirstRequests(Struct):
         answer, first = proof.answer, proof.turn
         if answer is None or first is None:
             return
-        settings = self._settings(facts, job.model, request)
+        settings = self._settings(facts, job, request)
         form = self._turn(facts, job, in_short(then.ask), request).form
-        if (facts.target, form) in self.followed:
+        if (facts.target, self._own_class(job), form) in self.followed:
             return
-        self.followed.add((facts.target, form))
+        self.followed.add((facts.target, self._own_class(job), form))
         ask = in_short(then.ask, self.mark)
         if then.live and answer.record.ok:
             ask = in_short(then.answered(self.prompts.sessions, answer.reply()), self.mark, answers=True)
@@ -152,9 +161,9 @@ class _FirstRequests(Struct):
             logger.warning("%s; the load is sent all the same", warning)
 
     def _prove(self, facts: ServerFacts, job: _Job, request: RequestOptions) -> Proof:
-        first, settings = job.first, self._settings(facts, job.model, request)
+        first, settings = job.first, self._settings(facts, job, request)
         form = self._turn(facts, job, in_short(first.ask), request).form
-        key = facts.target, form, is_literal(first.ask), first.live
+        key = facts.target, self._own_class(job), form, is_literal(first.ask), first.live
         if (known := self.proofs.get(key)) is not None:
             return known
         turn = self._turn(facts, job, in_full(first.ask, self.mark), request, self._isolation())
@@ -180,7 +189,7 @@ class _FirstRequests(Struct):
         if ask is PLAIN:
             raise error
         turn = self._turn(facts, job, in_short(ask, self.mark), request, self._isolation())
-        proof = prove(self._settings(facts, job.model, request), turn, facts.sent)
+        proof = prove(self._settings(facts, job, request), turn, facts.sent)
         planned = job.first.planned_tokens
         length = "" if planned is None else f" of {planned:,} planned prompt tokens"
         text = f"{error} (the first turn of class {job.first.class_name}{length}; a short one is taken)"
@@ -221,8 +230,17 @@ class _FirstRequests(Struct):
         self.lengths[length.target, length.model, length.class_name] = length
         return length
 
-    def _settings(self, facts: ServerFacts, model: str, request: RequestOptions) -> ClientSettings:
-        settings = client_settings(self.spec.scenario, facts.target, model, self.own, "preflight")
+    def _own_class(self, job: _Job) -> str | None:
+        """Return the class of a job if it has options of its own, for which others' answers are no proof."""
+        return job.first.class_name if job.first.class_name in self.prompts.of_classes else None
+
+    def _settings(self, facts: ServerFacts, job: _Job, request: RequestOptions) -> ClientSettings:
+        """Return the settings of a client with the key of the class."""
+        settings = client_settings(self.spec.scenario, facts.target, job.model, self.own, "preflight")
+        of_class, allowed = self.prompts.of_classes.get(job.first.class_name), self.own.may_send_to(facts.target)
+        if of_class is not None and of_class.key is not None and allowed:
+            without = tuple(header for header in settings.headers if header[0].lower() != "authorization")
+            settings = replace(settings, credentials=of_class.key, headers=without)
         return replace(settings, endpoint=request.endpoint)
 
     def _isolation(self) -> Isolation:
@@ -239,6 +257,10 @@ class _FirstRequests(Struct):
         self, facts: ServerFacts, job: _Job, ask: Ask, request: RequestOptions, isolated: Isolation | None = None
     ) -> FirstTurn:
         """Return a first turn; without isolation it is compared with others by its form, and not sent."""
+        of_class = self.prompts.of_classes.get(job.first.class_name)
+        own_headers = () if of_class is None else of_class.headers
+        if of_class is not None:
+            request = request.model_copy(update={"extra_body": of_class.request.extra_body})
         settings = BodySettings(job.model, request, self.spec.scenario.seed)
         texts = Texts(approximate(), 0)
         if isolated is not None:
@@ -248,7 +270,7 @@ class _FirstRequests(Struct):
         affinity = ((request.affinity_header, session),) if request.affinity_header else ()
         hint = f"the server lists {listed(facts.models)}: name another model with --model, or in request.models"
         hint = "" if job.model in facts.models else hint
-        return FirstTurn.of(body, request, (*affinity, *ask.headers), hint, job.first.live)
+        return FirstTurn.of(body, request, (*own_headers, *affinity, *ask.headers), hint, job.first.live)
 
 
 def _print_cost(proof: Proof, first: FirstAsk) -> None:

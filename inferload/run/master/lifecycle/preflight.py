@@ -17,6 +17,7 @@ from inferload.client.probe import ServerFacts, facts_of, model_list, model_of
 from inferload.client.tokenizer import Tokenizer, chat_tokenizer
 from inferload.figures.pages.page_names import is_simulated, kind_of, no_known_engine
 from inferload.run.master.lifecycle.first_requests import Prompts, prove_all
+from inferload.run.process.class_requests import ClassOptions, class_options
 from inferload.run.process.run_spec import RunSpec
 from inferload.run.process.settings import ProcessSettings, client_settings
 from inferload.scenario.schema.endpoints import ENDPOINTS
@@ -79,15 +80,16 @@ class Preflight(Struct, frozen=True):
 
 def preflight(spec: RunSpec, own: ProcessSettings) -> Preflight:
     """Check the servers; UsageError if no run is possible."""
+    of_classes = class_options(spec.scenario, spec.origin, own)
     withheld = own.withheld_from(server_urls(spec))
     if not withheld:
-        return _preflight(spec, own)
+        return _preflight(spec, own, of_classes)
     origins = ", ".join(withheld)
     allow = " ".join(f"--allow-target {origin}" for origin in withheld)
     warning = f"{origins}: not named on the command line, so no API key and no --header is sent; allow it with {allow}"
     logger.warning("%s", warning)
     try:
-        return _preflight(spec, own)
+        return _preflight(spec, own, of_classes)
     except UsageError as error:
         raise UsageError(f"{error} ({warning})") from error
 
@@ -97,18 +99,22 @@ def server_urls(spec: RunSpec) -> list[str]:
     return [target.url for target in spec.targets] + list(spec.metrics_urls or ())
 
 
-def _preflight(spec: RunSpec, own: ProcessSettings) -> Preflight:
+def _preflight(spec: RunSpec, own: ProcessSettings, of_classes: Mapping[str, ClassOptions]) -> Preflight:
     sessions = Sessions(spec.scenario, DataContext(spec.origin))
     opened = sessions.open()
     check_sendable(spec.scenario, sessions)
     for line in sessions.warnings():
         logger.warning("%s", line)
-    servers, pages = _servers(spec, own), _metrics(spec, own)
+    keys = [options.key for options in of_classes.values() if options.key is not None]
+    asking = own  # for pages of the servers, which may need a key
+    if own.credentials.api_key is None and keys:
+        asking = structs.replace(own, credentials=keys[0])
+    servers, pages = _servers(spec, asking), _metrics(spec, own)
     servers = _with_engine(servers, pages.values())
-    counted = _counted(spec, own, servers[0], opened)
+    counted = _counted(spec, asking, servers[0], opened)
     sessions = Sessions(spec.scenario, counted.data)
     _check_length(spec, sessions, servers, counted.vocabulary)
-    proven = prove_all(spec, own, servers, Prompts(sessions, counted.vocabulary, counted.template))
+    proven = prove_all(spec, own, servers, Prompts(sessions, counted.vocabulary, counted.template, of_classes))
     spec = structs.replace(spec, targets=tuple(facts.target for facts in proven.servers))
     for target in spec.targets:
         # Tasks choose their endpoints.
@@ -200,13 +206,15 @@ def _data(spec: RunSpec, opened: Mapping[str, Opened], tokenize: Tokenize | None
 
 def _servers(spec: RunSpec, own: ProcessSettings) -> tuple[ServerFacts, ...]:
     """Read the list of models, version and tokenizer of each target. UsageError if it is unknown which model to request."""
-    names, servers = spec.models, []
+    names, of_classes, servers = spec.models, [*spec.scenario.class_models.values()], list[ServerFacts]()
+    if not spec.scenario.needs_model:
+        names = names or of_classes
     for target in spec.targets:
         settings = client_settings(spec.scenario, target, "", own, "preflight")
         models = model_list(settings)
         sent = SentTurns()
         named, names = names, names or [model_of(settings, models, sent)]
-        for doubt in dict.fromkeys(filter(None, map(models.doubt, named))):
+        for doubt in dict.fromkeys(filter(None, map(models.doubt, (*named, *of_classes)))):
             logger.warning("%s; the first request decides", doubt)
         servers.append(facts_of(replace(settings, target=models.target), models, names[0], sent))
     return tuple(servers)

@@ -15,7 +15,6 @@ from gevent.event import Event
 from gevent.fileobject import FileObject
 
 from inferload.base.clock import NS_PER_S, Anchor, now_ns
-from inferload.base.redaction import Redaction
 from inferload.base.threads import in_thread
 from inferload.client.connection.target import Target
 from inferload.run.process.greenlets import fork_apart, logged_wait
@@ -49,7 +48,7 @@ class Scraping:
             from inferload.servers import scraper, scraping  # of this process only
 
             clients = partial(scraper.clients_of, tls=own.tls, api_key=own.credentials.api_key)
-            redact = Redaction.of(own.credentials.api_key, own.headers)
+            redact = own.redaction
             job = scraper.ScrapeJob(clients(urls, without_key=keyless), interval_s, folder, anchor)
             scraping.scrape_for_parent(job, redact, in_thread, lambda urls, keyless: clients(urls, without_key=keyless))
 

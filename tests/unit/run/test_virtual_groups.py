@@ -1,0 +1,115 @@
+"""Groups of samples that start together, on a virtual clock."""
+
+import json
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import pytest
+import virtual
+from e2e_runs import scenario
+
+from inferload.base.errors import UsageError
+from inferload.scenario.scenario import load
+from inferload.workload.content.script import outline
+from inferload.workload.sessions import Sessions
+
+SAMPLES = 4
+CHAT = {
+    "kind": "chat",
+    "turns": 2,
+    "prompt_tokens": {"dist": "uniform", "min": 60, "max": 90},
+    "output_tokens": 6,
+    "group": {"samples": SAMPLES},
+}
+
+
+def by_group(rows: list[dict[str, Any]]) -> dict[str, dict[str, list[dict[str, Any]]]]:
+    groups: dict[str, dict[str, list[dict[str, Any]]]] = {}
+    for row in sorted(rows, key=lambda row: row["turn_index"]):
+        groups.setdefault(row["session_id"].split("/")[0], {}).setdefault(row["session_id"], []).append(row)
+    return groups
+
+
+@pytest.mark.parametrize("loop", ["closed", "open"])
+def test_samples_start_together_with_equal_prompts_and_own_seeds(loop: str, tmp_path: Path) -> None:
+    users = {"kind": "closed", "users": 2, "spawn_per_s": 50}
+    arrivals = users if loop == "closed" else {"kind": "poisson", "sessions_per_s": 4}
+    file = scenario(tmp_path, workload=CHAT, arrivals=arrivals, phases__measure_s=6)
+    run = virtual.run(tmp_path, file, script="seeded_server:ended_by_seed")
+    assert run.code == 0, run.text
+    run.check_counts(by_server=False)
+    groups = by_group(run.turns)
+    ended_ns: dict[str, int] = {}
+    for name, samples in groups.items():
+        assert set(samples) == {f"{name}/#{number}" for number in range(1, SAMPLES + 1)}
+        firsts = [turns[0] for turns in samples.values()]
+        assert len({(row["planned_ns"], row["sent_ns"], row["input_tokens"]) for row in firsts}) == 1
+        ended_ns[name] = max(turns[-1]["closed_ns"] for turns in samples.values())
+    if loop == "closed":  # a user's next group starts at the end of its last one
+        starts_ns = sorted(min(rows[0]["sent_ns"] for rows in samples.values()) for samples in groups.values())
+        for start_ns in starts_ns[2:]:
+            assert min(abs(start_ns - end_ns) for end_ns in ended_ns.values()) < 5e6
+    bodies = [json.loads(request.partition("\r\n\r\n")[2]) for request in run.requests if "POST /v1/chat" in request]
+    of_load = [body for body in bodies if not body["cache_salt"].startswith("preflight")]
+    firsts = [body for body in of_load if len(body["messages"]) == 1]
+    assert len({body["seed"] for body in firsts}) == len(firsts) > SAMPLES
+    assert len({body["messages"][0]["content"] for body in firsts}) == len(firsts) / SAMPLES
+    check_figures(run, groups)
+
+
+def check_figures(run: virtual.VirtualRun, groups: dict[str, dict[str, list[dict[str, Any]]]]) -> None:
+    """Compare the figures of groups with those computed from the turns."""
+    times_s, ratios = [], []
+    for samples in groups.values():
+        rows = [row for turns in samples.values() for row in turns]
+        if any(turns[0]["phase"] != "measure" for turns in samples.values()):
+            continue
+        if len(rows) < 2 * SAMPLES or any(row["failure"] for row in rows):
+            continue
+        lasted = [turns[-1]["closed_ns"] - turns[0]["sent_ns"] for turns in samples.values()]
+        times_s.append((max(row["closed_ns"] for row in rows) - min(row["sent_ns"] for row in rows)) / 1e9)
+        ratios.append(max(lasted) / median(lasted))
+    block = run.summary["groups"]["chat"]
+    assert (block["samples"], block["done"]) == (SAMPLES, len(times_s))
+    assert len(times_s) <= block["begun"] == len(groups)
+    assert block["group_s"]["mean"] == pytest.approx(sum(times_s) / len(times_s), abs=1e-6)
+    assert block["straggler_ratio"]["max"] == pytest.approx(max(ratios), abs=1e-6)
+    assert block["straggler_ratio"]["max"] > 1.1
+    assert run.summary["tasks"] == {}
+    assert "warm_cache" not in run.codes
+    sessions = run.summary["sessions"]
+    assert run.summary["rates"]["achieved_sessions_per_s"] == pytest.approx(
+        sessions["started"] / run.summary["window_s"]
+    )
+
+
+def test_all_but_one_sample_hit_the_prompt_of_their_group(tmp_path: Path) -> None:
+    workload = CHAT | {"turns": 1, "prompt_tokens": 160, "group": {"samples": SAMPLES, "seeds": False}}
+    run = virtual.run(tmp_path, scenario(tmp_path, workload=workload, phases={"sessions": 5, "measure_s": 60}))
+    assert run.code == 0, run.text
+    run.check_counts()
+    assert len(run.turns) == 5 * SAMPLES
+    cache, reported = run.summary["cache"], sum(row["cached_tokens"] or 0 for row in run.turns)
+    assert cache["expected"]["cached_tokens"] == reported > 0
+    assert reported == 5 * (SAMPLES - 1) * 160
+
+
+def test_a_group_is_one_session_on_any_worker_and_does_not_change_the_digest_without_it(tmp_path: Path) -> None:
+    alone = {key: value for key, value in CHAT.items() if key != "group"}
+    of_group, single = (
+        load(str(scenario(tmp_path / name, workload=each))) for name, each in (("a", CHAT), ("b", alone))
+    )
+    turns = outline(Sessions(of_group).begin(3).script, 3)
+    plain = outline(Sessions(single).begin(3).script, 3)
+    assert len(turns) == SAMPLES * len(plain) == 8
+    assert {turn.path for turn in turns} == {f"/#{number}" for number in range(1, SAMPLES + 1)}
+    assert [turn.ask.messages[0] for turn in turns[::2]] == [plain[0].ask.messages[0]] * SAMPLES
+    assert [turn.ask.final for turn in turns] == [False, True] * SAMPLES
+    assert "group" not in single.as_data()["workload"]
+    again = outline(Sessions(of_group).begin(3).script, 3)
+    assert [turn.ask.extra_body for turn in again] == [turn.ask.extra_body for turn in turns]
+    with pytest.raises(
+        UsageError, match=r"seeds need request.endpoint chat or completions; it is responses; set group.seeds: false"
+    ):
+        load(str(scenario(tmp_path / "c", workload=CHAT, request={"endpoint": "responses"})))
