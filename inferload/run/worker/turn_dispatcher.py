@@ -5,6 +5,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from random import Random
+from typing import TYPE_CHECKING, Any
 
 import gevent
 import gevent.event
@@ -24,6 +25,9 @@ from inferload.turns.record import Failure
 from inferload.turns.run_windows import RunWindows
 from inferload.turns.socket_reader import SocketReader
 from inferload.turns.tally import TallySet
+
+if TYPE_CHECKING:
+    from inferload.run.worker.canaries import Canaries
 
 GATHER_S = 0.25  # turns that end within this time are counted together
 MAX_BATCH = 64  # turns; a batch of this size takes a millisecond
@@ -49,6 +53,7 @@ class TurnDispatcher:
         self._pending = 0  # turns ended that are not in Locust's tables yet
         self._news = gevent.event.Event()
         self._gathering = DrainedGreenlet(self._gather)
+        self.canaries: Canaries | None = None
 
     def start(self) -> None:
         """Create the clients of the scenario's endpoint, and begin to gather results."""
@@ -61,6 +66,16 @@ class TurnDispatcher:
         self.closed = True
         self._gathering.kill()
 
+    def close_clients(self) -> None:
+        """Close all clients. Nothing may be in flight."""
+        self.clients.close()
+        if self.canaries is not None:
+            self.canaries.close()
+
+    def ended_canaries(self) -> list[Any]:
+        """Return the canaries that have ended since the last call."""
+        return [] if self.canaries is None else self.canaries.take()
+
     @property
     def in_flight(self) -> int:
         """Turns begun and not ended; one that its caller has not judged yet is in flight."""
@@ -69,6 +84,8 @@ class TurnDispatcher:
     @property
     def busy(self) -> bool:
         """True while a turn is in flight, waits to begin, or is not in Locust's tables yet."""
+        if self.canaries is not None and self.canaries.in_flight:
+            return True
         return bool(self._starting or self._pending or any(client.in_flight for client in self.clients))
 
     # -- for sessions
@@ -100,6 +117,8 @@ class TurnDispatcher:
         if self._counter.tracer is not None:
             headers = (*request.headers, self._counter.tracer.header(request.turn_id))
             request = msgspec.structs.replace(request, headers=headers)
+        if self.canaries is not None:
+            self.canaries.beside(request, self.clients.server_of(session))
         return self.clients[self.clients.number_of(session, endpoint)].start(request)
 
     def defer_count(self, turn_id: str) -> None:
@@ -129,6 +148,8 @@ class TurnDispatcher:
         """End turns in flight as unfinished."""
         for client in self.clients:
             client.give_up_all()
+        if self.canaries is not None:
+            self.canaries.give_up()
         for turn_id in list(self._unjudged):
             self.release(turn_id)
 
@@ -180,6 +201,7 @@ class TurnClients:
             replace(client_settings(scenario, target, assignment.model, own, assignment.name), finish_reasons=known)
             for target, known in zip(targets, assignment.finish_reasons, strict=True)
         ]
+        self._canary = assignment.canary
         self._seed = scenario.seed
         self._endpoint = scenario.request.endpoint
         self._on_turn: Callable[[int, TurnResult], None] | None = None
@@ -203,7 +225,20 @@ class TurnClients:
 
     def number_of(self, session: int, endpoint: EndpointName | None = None) -> int:
         """Return the number of a session's client; a session keeps its target. `endpoint` None: the scenario's."""
-        return self._number(server_of(self._seed, session, len(self._settings)), endpoint or self._endpoint)
+        return self._number(self.server_of(session), endpoint or self._endpoint)
+
+    def server_of(self, session: int) -> int:
+        """Return the number of the target of a session."""
+        return server_of(self._seed, session, len(self._settings))
+
+    def canaries(self) -> "Canaries | None":
+        """Return the canaries of the run; None if it has none."""
+        if self._canary is None:
+            return None
+        from inferload.run.process.canary_orders import CanaryOrders  # of few scenarios
+        from inferload.run.worker.canaries import Canaries
+
+        return Canaries(msgspec.convert(self._canary, CanaryOrders), self._seed, self._settings)
 
     def close(self) -> None:
         """Close all clients. No turn may be in flight."""
