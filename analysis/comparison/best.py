@@ -218,6 +218,8 @@ class _Contest:
         collapsed = {side.label: [side.collapsed] for side in sides if side.has_collapsed}
         if len(collapsed) == len(sides):
             collapsed = {}  # the load is beyond all of them
+        wrong = {side.label: [side.wrong] for side in sides if side.wrong}
+        collapsed |= wrong  # also if no side is left: there is no best of broken servers
         self.ruled_out: dict[str, list[str]] = {}
         for side in sides:
             beyond = [each.text for each in self.checked if each.label == side.label and not each.holds]

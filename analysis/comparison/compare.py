@@ -127,7 +127,11 @@ class Comparison:
         if not self.regressed:
             return self.primary.answer
         # The latencies of a load that was not served are those of another load.
-        return "mixed" if self.primary.answer == "better" and not self.not_served.collapsed else "worse"
+        return (
+            "mixed"
+            if self.primary.answer == "better" and not (self.not_served.collapsed or self.not_served.wrong)
+            else "worse"
+        )
 
 
 def compare(

@@ -1,4 +1,7 @@
-"""Decision on turns that were not served: more of them than on the baseline, or a load that only the candidate did not serve."""
+"""Decision on turns that were not served: more of them than on the baseline, or a load that only the candidate did not serve.
+
+Wrong canary answers of either side decide, too: a comparison with a broken server has no other result.
+"""
 
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -17,13 +20,14 @@ LOAD = "did not serve the load"
 class NotServedTurns:
     """Turns not served of both sides, None if unknown or not comparable. `p`: None if no more than can be tested.
 
-    `collapsed`: the candidate did not serve its load, and the baseline did.
+    `collapsed`: the candidate did not serve its load, and the baseline did. `wrong`: canary answers that fail a side.
     """
 
     baseline: NotServed | None = None
     candidate: NotServed | None = None
     p: float | None = None
     collapsed: bool = False
+    wrong: tuple[str, ...] = ()
 
     @property
     def more(self) -> bool:
@@ -37,12 +41,12 @@ class NotServedTurns:
     @property
     def regressed(self) -> bool:
         """True if the candidate is broken, however fast its other turns are."""
-        return self.more or self.collapsed
+        return self.more or self.collapsed or bool(self.wrong)
 
     @property
     def regressions(self) -> tuple[str, ...]:
         """Return what became worse, in words."""
-        return (*([TITLE] if self.more else []), *([LOAD] if self.collapsed else []))
+        return (*([TITLE] if self.more else []), *([LOAD] if self.collapsed else []), *self.wrong)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the decision as JSON values."""
@@ -56,7 +60,8 @@ def compare(baseline: Side, candidate: Side) -> NotServedTurns:
     """Compare the turns not served of all runs of both sides whose counts are those of the server."""
     before, after = baseline.not_served, candidate.not_served
     p = None if before is None or after is None else not_served.p_more(before, after)
-    return NotServedTurns(before, after, p, _only_second(baseline, candidate))
+    wrong = tuple(f"{side.label}: {side.wrong}" for side in (baseline, candidate) if side.wrong)
+    return NotServedTurns(before, after, p, _only_second(baseline, candidate), wrong)
 
 
 def collapse_text(side: Side, other: Side, *, of_one_load: bool) -> str:

@@ -6,7 +6,7 @@ from inferload.base.numbers import percent
 from inferload.results.documents.figures_document import Figures
 from inferload.results.documents.summary_document import Results
 from inferload.results.statistics.not_served import NotServed, of_counts
-from inferload.results.verdict.outcome import ABORTED
+from inferload.results.verdict.outcome import ABORTED, wrong_canaries
 from inferload.results.verdict.validity import invalid_by
 from inferload.turns.states import NOT_SERVED_WORD
 
@@ -25,6 +25,7 @@ def fields_of(summary: Results, part: Figures) -> dict[str, Any]:
         "unfinished": turns.unfinished,
         "dropped": dropped,
         "collapsed": _collapsed(summary, of_counts((turns.ok, turns.sent), dropped, turns.failed, turns.unfinished)),
+        "wrong": wrong_canaries(summary, summary.verdict.gates),
         "counts_hold": "client" not in invalid_by(summary.verdict),
     }
 

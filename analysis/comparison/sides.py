@@ -69,6 +69,7 @@ class Run:
     loads: tuple[LoadFigures, ...] = ()  # the run, or each step of its load
     arm: str = "cold"  # of the prefix cache: cold, warm, or warming (not counted)
     collapsed: str = ""  # how the server did not serve the load (`served`); empty if it did
+    wrong: str = ""  # canary answers that fail the run, in words
     summary: Results | None = None  # or the figures of one class of turns; None: of another client
     counts_hold: bool = True  # False: the measurement is invalid for a reason that is not the server's own
 
@@ -122,6 +123,17 @@ class Side:
     def has_collapsed(self) -> bool:
         """True if the server did not serve the load in more than half of the runs: one of ten may seem overloaded by chance."""
         return 2 * sum(bool(run.collapsed) for run in self.served) > len(self.served)
+
+    @property
+    def wrong(self) -> str:
+        """Wrong canary answers of its runs; empty without one."""
+        return "; ".join(f"{run.label}: {run.wrong}" for run in self.runs if run.wrong)
+
+    @property
+    def canary_references(self) -> set[str | None]:
+        """Digests of the answers to canary prompts without load."""
+        canaries = [run.summary.canary for run in self.runs if run.summary is not None]
+        return {canary.references_sha256 for canary in canaries if canary is not None}
 
     @property
     def runs_given_up(self) -> tuple[int, int]:

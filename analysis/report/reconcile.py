@@ -41,14 +41,15 @@ SENT_COLUMNS = (
     Head("turns", "turns sent"),
     Head("without a connection", "requests without a connection"),
     Head("retried", "turns retried"),
+    "canaries",
     Head("requests", "requests sent"),
 )
 SENT_NOTE = (
-    "Of the whole run. Requests = before the load + turns - turns without a connection + retried; a server that resets a "
-    "connection before it has read the request counts fewer."
+    "Of the whole run. Requests = before the load + turns - turns without a connection + retried + canaries; a server that "
+    "resets a connection before it has read the request counts fewer."
 )
 
-AGAIN, FAILED, QUERIES = "sent again", "failed", "queries"
+AGAIN, FAILED, QUERIES, CANARIES = "sent again", "failed", "queries", "canaries"
 TOGETHER = " of all servers"  # behind one address
 
 _SLACK_MS, _SLACK_SHARE = 1.0, 0.01  # server and client measure from different events
@@ -101,18 +102,19 @@ class IdleSpan:
 
 @dataclass(frozen=True, slots=True)
 class SentRequests:
-    """Requests that were sent to a server in the whole run: before the load, and for turns."""
+    """Requests that were sent to a server in the whole run: before the load, for turns, and canaries beside them."""
 
     target: str
     before_load: int
     turns: int
     retried: int  # second requests of turns
     unsent: int  # turns without a connection
+    canaries: int
 
     @property
     def total(self) -> int:
         """Requests that may have arrived at the server."""
-        return self.before_load + self.turns - self.unsent + self.retried
+        return self.before_load + self.turns - self.unsent + self.retried + self.canaries
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,8 +176,16 @@ def sent_requests(frames: RunFrames) -> tuple[SentRequests, ...]:
     for server in frames.manifest.targets:
         each = np.concatenate(attempts.get(server.url, [np.zeros(0)]))
         retried, unsent = int((each > 1).sum()), int((each == 0).sum())
-        counts.append(SentRequests(server.url, server.before_load.requests, len(each), retried, unsent))
+        canaries = _canaries(frames, [server.url])
+        counts.append(SentRequests(server.url, server.before_load.requests, len(each), retried, unsent, canaries))
     return tuple(counts)
+
+
+def _canaries(frames: RunFrames, targets: Iterable[str] | None = None) -> int:
+    """Return the canary requests to some servers; None: to all."""
+    canary = None if frames.summary is None else frames.summary.canary
+    by_target = {} if canary is None else canary.by_target
+    return sum(by_target.get(target, 0) for target in (by_target if targets is None else targets))
 
 
 def _times_check(table: Frame, remedy: str) -> CounterCheck:
@@ -213,7 +223,7 @@ def _compared(counted: Counted, span: IdleSpan, not_published: str) -> tuple[Out
     text = f"client {counted.client:,}, server {counted.server:,}, between idle scrapes ({number(span.end_s - span.start_s)} s)"
     if surplus == 0 and FAILED not in span.unsure:
         return "adds up", text
-    doubtful = sum(span.unsure.values()) if of_requests else math.inf if AGAIN in span.unsure else 0
+    doubtful = sum(span.unsure.values()) if of_requests else math.inf if {AGAIN, CANARIES} & {*span.unsure} else 0
     if 0 <= surplus <= doubtful:
         names = ", ".join(f"{count:,} {name}" for name, count in span.unsure.items())
         certain = of_requests and FAILED not in span.unsure
@@ -366,6 +376,8 @@ def _idle_span(frames: RunFrames, group: Sequence[ServerSeries]) -> IdleSpan | N
         between += int(((own["sent_s"] < begins.max()) | (own["sent_s"] > ends.min())).sum())
         if len(own):
             sums.add(own)
+    alone = len(group) == 1 and group[0].target in frames.sent_to
+    sums.unsure[CANARIES] = _canaries(frames, [group[0].target] if alone else None)
     if between:
         return None
     return IdleSpan(
@@ -411,7 +423,7 @@ def tables(reconciled: Reconciled) -> tuple[Table, ...]:
         for check, term in zip(reconciled.checks, terms, strict=True)
     ]
     sent = [
-        (books.target, books.before_load, books.turns, books.unsent, books.retried, books.total)
+        (books.target, books.before_load, books.turns, books.unsent, books.retried, books.canaries, books.total)
         for books in reconciled.requests
     ]
     all_of_them = (

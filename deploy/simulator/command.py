@@ -104,6 +104,7 @@ def options_of(arguments: argparse.Namespace, config: ServerConfig) -> Options:
         },
         api_key=key,
         limits=limits,
+        corrupt=arguments.corrupt_answers,
         stands_for=config.stands_for,
     )
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from .core.hardware import PRESETS
+from .engine import corruption
 
 
 def human_int(text: str) -> int:
@@ -74,6 +75,13 @@ def _add_answers(group: argparse._ArgumentGroup) -> None:
     )
     add("--tool-call-parser", default="", metavar="NAME", help="chat answers may call tools (any name)")
     _flag(group, "--enable-auto-tool-choice", False, 'accept tool_choice "auto"')
+    add(
+        "--corrupt-answers",
+        type=corruption.shares,
+        default={},
+        metavar="KIND=SHARE,...",
+        help=f"corrupt shares of the answers while others are in flight: {', '.join(corruption.KINDS)}",
+    )
     add(
         "--image-tokens",
         type=int,

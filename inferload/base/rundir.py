@@ -35,6 +35,7 @@ LATEST = "latest"  # symbolic link beside run directories with default names, to
 SEARCH = "search.json"  # in the folder of a search, which holds one run directory per point
 DIAGNOSIS = "diagnosis.json"
 RECONCILE = "reconcile.json"
+CANARY = "canary.json"  # prompts and answers without load
 TURNS = "turns"
 SERVER_METRICS = "server_metrics"
 LOCUST_STATS = "locust_stats.csv"

@@ -148,7 +148,7 @@ def try_history(settings: ClientSettings, turn: FirstTurn, sent: SentTurns) -> s
     own_key, limits, pauses_s = DIALECTS[settings.endpoint].limit_key(turn.request), [*_LIMITS], [*_AGAIN_S]
     url, kept = settings.target.url_of(ENDPOINTS[settings.endpoint]), "previous_response_id" in turn.document
     while True:
-        answer = _send(settings, turn, turn.body(own_key, own_key, limits[0]), sent)
+        answer = send(settings, turn, turn.body(own_key, own_key, limits[0]), sent)
         reaction = reaction_to(answer, turn.document)
         if reaction == "served":
             return ""
@@ -186,7 +186,7 @@ class _FirstRequest:
         self._begin(own_key)
         self.readings = _readings(self.settings)
         while True:
-            answer = _send(self.settings, self.turn, self.turn.body(self.key, own_key, self.limits[0]), self.sent)
+            answer = send(self.settings, self.turn, self.turn.body(self.key, own_key, self.limits[0]), self.sent)
             reaction = reaction_to(answer, self.turn.document)
             if reaction == "served":
                 return Proof(self.settings.target, self.key, self.limits[0], answer=answer, turn=self.turn)
@@ -286,7 +286,7 @@ def _takes_texts(settings: ClientSettings, endpoint: EndpointName, sent: SentTur
     request = RequestOptions.model_validate({"endpoint": endpoint})
     writer = BodyWriter(Texts(approximate(), 0), BodySettings(settings.model, request), Isolation())
     first = FirstTurn.of(writer.body(PLAIN), request)
-    answer = _send(replace(settings, endpoint=endpoint), first, first.body("", "", None), sent)
+    answer = send(replace(settings, endpoint=endpoint), first, first.body("", "", None), sent)
     return reaction_to(answer, first.document) == "served"
 
 
@@ -341,7 +341,7 @@ def _text(answer: TurnResult) -> str:
     return text if len(text) <= _SHOWN_CHARS else text[:_SHOWN_CHARS] + "..."
 
 
-def _send(settings: ClientSettings, first: FirstTurn, body: bytes, sent: SentTurns) -> TurnResult:
+def send(settings: ClientSettings, first: FirstTurn, body: bytes, sent: SentTurns) -> TurnResult:
     client = Client(replace(settings, worker="preflight", detail_chars=_DETAIL_CHARS), lambda _result: None)
     cookies, names = first.cookies if first.request.cookies else None, ("preflight", "preflight", 0, "preflight")
     turn = client.start(

@@ -8,15 +8,15 @@ from inferload.figures.figure import Figure
 from inferload.figures.limits.slo import FROM_PLAN
 from inferload.figures.turn_figures import ITL, TTFT
 from inferload.turns.sketch import Sketch
-from inferload.turns.tally import Tally
+from inferload.turns.tally import WRONG, Tally
 
 # Output events arrive together if the gap between them is below this share of the mean gap, and below this time.
 _TOGETHER_SHARE, _TOGETHER_MS = 0.1, 1.0
 _LEAST_TOGETHER_MS = 0.1  # no server streams faster, so a whole answer with shorter gaps was held
 HELD_EVENTS = 2.0  # more events joined on the way: the stream is held
 
-# What a figure is computed from that a run may lack: the server's counts of tokens, an SLO, requests of texts, streams.
-Needs = Literal["output_tokens", "input_tokens", "slo", "texts", "stream"]
+# What a figure is computed from that a run may lack: the server's counts of tokens, an SLO, requests of texts, streams, canaries.
+Needs = Literal["output_tokens", "input_tokens", "slo", "texts", "stream", "canary"]
 
 
 class RateFigure(Figure, frozen=True, eq=False, kw_only=True):
@@ -272,6 +272,28 @@ RATE_FIGURES: tuple[RateFigure, ...] = (
         value=lambda tally, _window_s: _ratio(tally.sessions_dropped, tally.sessions_planned),
     ),
     RateFigure(
+        key="canary_failed",
+        title="Wrong canary answers",
+        unit="answers",
+        text="canary answers of the measure phase that are empty, cut, broken or those of another prompt",
+        better="lower",
+        needs="canary",
+        value=lambda tally, _window_s: tally.wrong_canaries if tally.by_canary else None,
+    ),
+    RateFigure(
+        key="canary_changed_ratio",
+        title="Changed canary answers",
+        unit="",
+        text="canary answers that differ from the one without load and are not wrong / answers that were compared",
+        better="lower",
+        form="share",
+        needs="canary",
+        value=lambda tally, _window_s: _ratio(
+            tally.by_canary.get("changed", 0),
+            sum(tally.by_canary.get(name, 0) for name in ("ok", "changed", *WRONG)),
+        ),
+    ),
+    RateFigure(
         key="events_per_arrival",
         title="Events per arrival",
         unit="",
@@ -291,4 +313,4 @@ OUTPUT, INPUT = BY_KEY["output_tok_per_s"], BY_KEY["input_tok_per_s"]
 TOTAL, GOODPUT, ATTAINMENT = BY_KEY["total_tok_per_s"], BY_KEY["goodput_turns_per_s"], BY_KEY["slo_attainment"]
 FAIRNESS = BY_KEY["fairness_index"]
 FAILED_RATIO, DROPPED_RATIO = BY_KEY["failed_ratio"], BY_KEY["dropped_ratio"]
-EVENTS_PER_ARRIVAL = BY_KEY["events_per_arrival"]
+EVENTS_PER_ARRIVAL, CANARY_FAILED = BY_KEY["events_per_arrival"], BY_KEY["canary_failed"]

@@ -30,6 +30,7 @@ from inferload.results.documents.verdict_document import Verdict
 from inferload.results.statistics.distributions import order_interval
 from inferload.results.summary_input import Counted, Overload, Steps, SummaryInput, Surroundings, Values
 from inferload.results.summary_notes import notes, remarks_block
+from inferload.results.verdict import outcome
 from inferload.turns.client_health import HealthSet
 from inferload.turns.record import PHASES
 from inferload.turns.sketch import Floats, Sketch, rank
@@ -63,6 +64,7 @@ def build(data: SummaryInput) -> Results:
         percentiles_from="records" if None in exact else "sketches",
         other_requests=troubles.other_requests,
         exceptions=troubles.exceptions,
+        canary=troubles.canary,
         users=Users(by_class=dict(about.users)),
         client=_client(about, counted.health),
         servers=list(about.servers),
@@ -273,4 +275,5 @@ def _verdict(data: SummaryInput, results: Results, exact: Mapping[str | None, _L
         data.troubles.exceptions.count,
     )
     passed = all(gate.passed for gate in gates) if gates else not any(failures)
+    passed = passed and not outcome.wrong_canaries(results, gates)
     return structs.replace(data.verdict, gates=gates, passed=passed)

@@ -82,6 +82,7 @@ class Troubles(Struct, frozen=True):
     remarks: Mapping[str, documents.FirstExample] = field(default_factory=dict)
     stopped_answering: list[documents.Stopped] | None = None
     other_requests: documents.OtherRequests = field(default_factory=lambda: documents.OtherRequests(sent=0, failed=0))
+    canary: documents.Canary | None = None
     exceptions: documents.Exceptions = field(default_factory=lambda: documents.Exceptions(count=0))
 
 

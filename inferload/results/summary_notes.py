@@ -41,6 +41,11 @@ def notes(results: Results, measured: Tally, by_class: Mapping[str, Tally]) -> l
         for target, gateway in results.run.gateways.items()
     ]
     remarks = _remarks(results.turns.remarks, measured)
+    canaries = []
+    if results.canary is not None:
+        from inferload.results.verdict import canary  # of few scenarios
+
+        canaries = list(filter(None, [canary.note(results.canary)]))
     of_texts = [OF_TEXTS] if measured.whole and results.servers else []
     return [
         *through,
@@ -52,6 +57,7 @@ def notes(results: Results, measured: Tally, by_class: Mapping[str, Tally]) -> l
         *_uncounted(measured),
         *_short_answers(by_class),
         *remarks,
+        *canaries,
     ]
 
 

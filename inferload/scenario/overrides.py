@@ -23,6 +23,7 @@ _STEP = re.compile(r"([^.\[\]]+)|\[(\d+)\]")
 # comparison does not look at them.
 ADDED_LATER: Mapping[str, object] = {
     "abort_on": [],
+    "canary": None,
     "request.cookies": True,
     "request.wrong_length": "stop",
     "rules": None,

@@ -19,6 +19,7 @@ from inferload.scenario.files.yaml_text import Parsed, as_yaml, parse
 from inferload.scenario.overrides import ADDED_LATER, Override, apply
 from inferload.scenario.schema.agent import BUNDLED_AGENT, LiveAgentWorkload
 from inferload.scenario.schema.base import AtLeastOne, Limit, ScenarioPart, Seed, SloLimits, one_of
+from inferload.scenario.schema.canary import Canary
 from inferload.scenario.schema.chat import Chat, Texts
 from inferload.scenario.schema.distributions import MOST, NonNegative, Positive
 from inferload.scenario.schema.endpoints import ENDPOINTS, OF_TEXTS, TEXT_KEYS, WITH_QUERY, names_of
@@ -159,6 +160,10 @@ class Scenario(ScenarioPart):
         description="published rules that the results are compared with, such as agentx; null: none",
     )
     server: ServerOptions = Field(default=ServerOptions(), description="scraping of the server's metrics")
+    canary: Canary | None = Field(
+        default=None,
+        description="prompts beside the turns, to check answers under load: {share, prompts, ...}; null: none",
+    )
 
     @model_validator(mode="after")
     def _times_known(self) -> "Scenario":
@@ -260,6 +265,8 @@ class Scenario(ScenarioPart):
                     f"workload.query_tokens: endpoint {endpoint.name} has {'a' if endpoint.query else 'no'} query; {remedy}"
                 )
         if not endpoint.streamed:
+            if self.canary is not None:
+                raise ValueError(f"canary needs answers of text, and endpoint {endpoint.name} has none; remove canary")
             if (key := next((key for key in TEXT_KEYS if key in self.request.extra_body), None)) is not None:
                 raise ValueError(f"request.extra_body: {key} comes from the workload; remove it")
             from inferload.figures.limits import gate_grammar  # of few scenarios

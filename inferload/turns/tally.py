@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from typing import Annotated, Any, TypedDict, TypeVar
+from typing import Annotated, Any, NotRequired, TypedDict, TypeVar
 
 import msgspec
 
@@ -18,6 +18,8 @@ from inferload.turns.sketch import Sketch
 _KEYS = {"turns_delayed": "turns_held", "delayed_ns": "held_ns"}  # in counts.json: keys of fields with other names
 _NAMES = {key: name for name, key in _KEYS.items()}
 _EDGE_SESSIONS, _EDGE_SHARE = 3, 0.01  # allowed excess of achieved over offered sessions at the ends of a phase
+
+WRONG = ("empty", "cut", "swapped", "broken")  # classes of canary answers that fail a run
 
 _Name = TypeVar("_Name", str, int)
 Key = tuple[Phase, str, int | None]  # phase, class, step
@@ -38,6 +40,7 @@ class TallyWire(TypedDict):
     by_finish_reason: dict[str, _Whole]
     by_remark: dict[str, _Whole]
     slo_missed: dict[str, _Whole]
+    by_canary: NotRequired[dict[str, _Whole]]
     sketches: dict[str, Any]
 
 
@@ -98,6 +101,7 @@ class Tally:
     window_input_tokens: int = 0  # of the others
     window_in_flight_ns: int = 0  # sum over turns of the time in this window between sent and closed
     window_sessions: int = 0  # sessions planned and started in this window; sub-agents are part of their session
+    canary_ns: int = 0  # sum over canary requests, sent to closed
     longest_stall_ms: float | None = None
     by_failure: dict[str, int] = field(default_factory=dict)
     by_status: dict[int, int] = field(default_factory=dict)
@@ -105,12 +109,18 @@ class Tally:
     by_remark: dict[str, int] = field(default_factory=dict)
     # Turns by limit that they missed, or `failed`, `unfinished`.
     slo_missed: dict[str, int] = field(default_factory=dict)
+    by_canary: dict[str, int] = field(default_factory=dict)  # canary requests beside the turns, by class of answer
     sketches: dict[str, Sketch] = field(default_factory=dict)
 
     @property
     def ended(self) -> int:
         """Ended turns: ok, failed or unfinished."""
         return self.ok + self.failed + self.unfinished
+
+    @property
+    def wrong_canaries(self) -> int:
+        """Canary answers that are empty, cut, those of another prompt, or broken."""
+        return sum(self.by_canary.get(name, 0) for name in WRONG)
 
     def sketch(self, measure: str) -> Sketch:
         """Return the sketch of a measure, created on first use."""
@@ -157,6 +167,7 @@ class Tally:
             by_finish_reason=wire["by_finish_reason"],
             by_remark=wire["by_remark"],
             slo_missed=wire["slo_missed"],
+            by_canary=wire.get("by_canary", {}),
             sketches={name: Sketch.from_wire(sketch) for name, sketch in wire["sketches"].items()},
         )
 
@@ -172,7 +183,7 @@ def add_counts(counts: dict[_Name, int], others: Mapping[_Name, int]) -> None:
 
 
 _COUNTS = tuple(item.name for item in fields(Tally) if item.type == "int")
-_COUNTED_BY = ("by_failure", "by_status", "by_finish_reason", "by_remark", "slo_missed")
+_COUNTED_BY = ("by_failure", "by_status", "by_finish_reason", "by_remark", "slo_missed", "by_canary")
 
 
 class TallySet:

@@ -154,7 +154,9 @@ def _cases(comparison: Comparison) -> Iterator[tuple[str, str, str]]:
         kind = _FAILURE if row.answer == "worse" else _PASSED if row.tested else _SKIPPED
         yield row.figure.name, kind, "" if kind == _PASSED else message
     turns = comparison.not_served
-    message = "; ".join([not_served_text(turns), *([collapses(comparison)[1]] if turns.collapsed else [])])
+    message = "; ".join(
+        [not_served_text(turns), *([collapses(comparison)[1]] if turns.collapsed else []), *turns.wrong]
+    )
     yield "not_served", _FAILURE if turns.regressed else _PASSED if turns.known else _SKIPPED, message
     for checked in comparison.limits:
         yield f"--max-change {checked.limit.text}", _PASSED if checked.passed else _FAILURE, checked.text

@@ -39,7 +39,7 @@ def _stated(comparison: Comparison) -> str:
     verdict = f"{comparison.verdict.upper()}, " if comparison.verdict in ("better", "worse", "mixed") else ""
     also = [f"worse: {_measured(row, comparison)}" for row in comparison.worse if not row.primary]
     also += [f"worse: {not_served_text(comparison.not_served)}"] if comparison.not_served.more else []
-    also += [line for line in collapses(comparison) if line]
+    also += [*filter(None, collapses(comparison)), *comparison.not_served.wrong]
     judged = any(row.tested for row in comparison.rows) or comparison.not_served.regressed
     holds = [f"holds for {comparison.condition.holds_for}"] if comparison.condition and judged else []
     return f"{verdict}{'; '.join([_primary(comparison), *also, *holds])}"
@@ -54,6 +54,7 @@ def brief(comparison: Comparison) -> Name:
     words += ["more turns not served"] if comparison.not_served.more else []
     sides, of_one_load = (comparison.candidate, comparison.baseline), comparison.differences.of_one_load
     words += [LOAD] if has_collapsed(*sides, of_one_load=of_one_load) else []
+    words += ["wrong canary answers"] if comparison.not_served.wrong else []
     return Name(_title(comparison) + tr(": ") + tr("; ".join(words)))
 
 

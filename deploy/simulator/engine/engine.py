@@ -63,6 +63,11 @@ class Engine:
         self.paused = False
         self._held: list[Request] = []  # that arrived while paused
 
+    @property
+    def in_flight(self) -> int:
+        """Requests that have not ended."""
+        return len(self._streams)
+
     def gauges(self) -> Gauges:
         """State of the scheduler after planning the overdue step."""
         self.core.catch_up()

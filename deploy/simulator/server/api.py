@@ -13,6 +13,7 @@ from inferload.servers.text_format import CONTENT_TYPE
 from ..answers.completion_events import CompletionEvents
 from ..core.request import Request
 from ..engine.chaos import Chaos, ChaosError, Faults, parse_plan
+from ..engine.corruption import Corruption
 from ..engine.engine import Engine
 from ..engine.stream import Stream
 from ..metrics.exposition import render
@@ -43,6 +44,7 @@ class Api:
         self._engine = engine
         self._connections = connections
         self._chaos = Chaos()
+        self._corruption = Corruption(options.corrupt, options.model.seed) if options.corrupt else None
         self._started_wall_s = clock.wall_ns() / 1e9
         self._stats_since_ns = clock.now_ns()
         self._texts = Texts(options, engine)
@@ -112,6 +114,9 @@ class Api:
         if completion is None:
             self._texts.start(connection, request, document, arrived_ns)
         else:
+            if self._corruption is not None:
+                completion, cut = self._corruption.apply(completion, loaded=self._engine.in_flight > 0)
+                faults = faults if cut is None else {**cut, **(faults or {})}
             self._stream(connection, request, completion, faults, arrived_ns)
         return None
 

@@ -19,6 +19,7 @@ class Options:
     cache: Mapping[str, object]  # labels of its info metric
     api_key: str
     limits: SchedulerLimits
+    corrupt: Mapping[str, float]  # shares of corrupted answers by kind
     stands_for: str  # model and devices whose times the server has
 
 

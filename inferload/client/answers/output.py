@@ -40,11 +40,16 @@ def look(answer: Answer, begins: list[int]) -> None:
 
 
 def _drop_repeat(answer: Answer) -> None:
-    """Drop a last event that repeats all text, as the end of some bridges does. One token may do so by chance."""
+    """Drop a last event that repeats all text, as the end of some bridges does.
+
+    One token may do so by chance, and so does an event of an answer that goes round in a loop.
+    """
     last = next((at for at in reversed(range(len(answer.lengths))) if answer.lengths[at]), 0)
     size = answer.lengths[last] if answer.lengths else 0
     text, reasoning = "".join(answer.text), "".join(answer.reasoning)
     by_chance = size < _CHARACTERS and (last < _EVENTS_BEFORE or answer.lengths[last - 1] == size)
+    end, tokens = "".join(answer.pieces)[-size:], answer.output_tokens or 0
+    by_chance |= tokens > last + 1 and end in (end + end)[1:-1]
     if by_chance or 2 * size < len(text):
         return
     halves = [len(part) // 2 if _is_doubled(part) else 0 for part in (text, reasoning)]

@@ -129,7 +129,9 @@ class TurnCounts(Struct, frozen=True, kw_only=True):
 
     def can_have(self, needs: str | None) -> bool:
         """Return False for a rate that is computed from what no turn can have."""
-        return bool(self.whole) if needs == "texts" else self.streamed or needs not in ("output_tokens", "stream")
+        if needs in ("texts", "canary"):  # canaries have a table of their own
+            return needs == "texts" and bool(self.whole)
+        return self.streamed or needs not in ("output_tokens", "stream")
 
     @property
     def ended(self) -> int:

@@ -305,6 +305,33 @@ class Groups(Struct, frozen=True, kw_only=True):
     ] = NO_SAMPLES
 
 
+class CanaryExample(Struct, frozen=True, kw_only=True):
+    """An answer to a canary prompt. Texts are cut to 200 characters."""
+
+    target: Annotated[str, means("URL of the server")]
+    prompt: Annotated[str, means("the prompt")]
+    answer: Annotated[str, means("the answer under load")]
+    reference: Annotated[str, means("the answer without load")]
+    end: Annotated[str | None, means("finish reason, or class of failure")] = None
+
+
+class Canary(Struct, frozen=True, kw_only=True):
+    """Canary requests of the whole run ([quality under load](../how-to/quality.md))."""
+
+    asked: Annotated[Count, means("canary requests under load")] = 0
+    wrong: Annotated[Count, means("answers that fail the run: empty, cut, swapped and broken ones")] = 0
+    by_class: Annotated[dict[str, Count], means("the requests by class of answer")] = {}
+    again: Annotated[
+        dict[str, Count], means("prompts of changed answers, asked again after the drain, by class of that answer")
+    ] = {}
+    by_target: Annotated[dict[str, Count], means("the requests by server, with those asked again")] = {}
+    unstable_prompts: Annotated[Count, means("prompts with two different answers before the load")] = 0
+    examples: Annotated[dict[str, list[CanaryExample]], means("first answers of each class, at most 3")] = {}
+    references_sha256: Annotated[
+        str | None, means("digest of prompts and answers before the load, which are in canary.json")
+    ] = None
+
+
 class Results(Figures, frozen=True, kw_only=True):
     """All of a summary except its outcome, which follows from it; during a run, what is known so far."""
 
@@ -326,6 +353,7 @@ class Results(Figures, frozen=True, kw_only=True):
     exceptions: Annotated[Exceptions, means("exceptions of tasks and event listeners, over the whole run")] = (
         Exceptions()
     )
+    canary: Annotated[Canary | None, means("canary requests beside the turns; null: the scenario has none")] = None
     users: Annotated[Users, means("Locust's users at the end of the load")] = Users()
     client: Annotated[Client, means("health of the load-generating processes")] = Client()
     servers: Annotated[list[Server], means("one entry for each scraped target")] = []

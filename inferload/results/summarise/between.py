@@ -15,7 +15,7 @@ from inferload.results.verdict.evidence import Between
 from inferload.scenario.schema.endpoints import ENDPOINTS
 from inferload.servers.series import ServerSeries
 from inferload.turns.sketch import Floats
-from inferload.turns.tally import Tally
+from inferload.turns.tally import Tally, add_counts
 
 _GAPS, _TURNS, _MOST_TURNS = 5, 10, 5_000  # fewest gaps of a turn; fewest and most turns that are used
 _ALIKE = 0.9  # least share of turns whose last gap is shorter by more than half of the median difference
@@ -32,6 +32,7 @@ def between(run: Counts, turns: Turns | None, servers: Mapping[str, ServerSeries
     tally = Tally()
     for _, part in run.totals.tallies.items():
         tally.absorb_counts(part)
+        add_counts(tally.by_canary, part.by_canary)
     gaps = islice((gaps for table in turns.read(_STREAMS) for gaps in _gaps_ms(table)), _MOST_TURNS)
     ends = np.array([(np.median(each[:-1]), each[-1]) for each in gaps]).reshape(-1, 2)
     held_ms, gap_ms = _held(ends[:, 0], ends[:, 1])
@@ -52,7 +53,8 @@ def between(run: Counts, turns: Turns | None, servers: Mapping[str, ServerSeries
         refused += int(np.all([*map(partial(_idle_at, closed_ns[failed]), engines, idle)], axis=0).sum())
     spans = [_span(server, is_idle, first_ns, last_ns) for server, is_idle in zip(engines, idle, strict=True)]
     known = [span for span in spans if span is not None and not tally.whole]
-    counted = _counts(known, tally, run.totals.others.sent, refused) if len(known) == len(spans) else {}
+    beside = run.totals.others.sent + sum(tally.by_canary.values())
+    counted = _counts(known, tally, beside, refused) if len(known) == len(spans) else {}
     if refused and not counted and any(names.HTTP_REQUESTS in server.metrics for server in engines):
         return of_gaps  # it is not known whether the refused turns arrived
     return replace(of_gaps, **{"refused_idle": refused, **counted})
@@ -89,7 +91,7 @@ def _held(typical_ms: Floats, last_ms: Floats) -> tuple[float | None, float | No
 def _counts(spans: Sequence[_Span], tally: Tally, others: int, refused: int) -> dict[str, int | None]:
     """Return the counts of client and servers.
 
-    `others`: requests of Locust that are not turns, which servers may count. `refused`: turns refused while the servers were idle;
+    `others`: requests that are no turns, which servers may count. `refused`: turns refused while the servers were idle;
     where the servers count all requests, those that arrived are left out, because the servers themselves refused them.
     """
     grown = [[_grown([span], name) for name in (names.FINISHED, names.GENERATION_TOKENS)] for span in spans]

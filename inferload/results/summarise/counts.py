@@ -13,7 +13,14 @@ from msgspec import Struct, field, structs
 from inferload.base import rundir
 from inferload.base.clock import NS_PER_S, Anchor
 from inferload.results.abort_conditions import AbortReached
-from inferload.results.documents.summary_document import Exceptions, OtherRequests, RequestName, Run, TaskException
+from inferload.results.documents.summary_document import (
+    Canary,
+    Exceptions,
+    OtherRequests,
+    RequestName,
+    Run,
+    TaskException,
+)
 from inferload.results.documents.verdict_document import GatePolicy
 from inferload.results.verdict import outcome
 from inferload.results.verdict.first_errors import FirstErrors
@@ -194,6 +201,7 @@ class Totals(Struct, frozen=True, dict=True):
     health_wire: Any
     errors_wire: Any
     others: Others
+    canary: Canary | None = None
 
     @cached_property
     def tallies(self) -> TallySet:

@@ -46,6 +46,7 @@ from inferload.servers.series import ServerSeries
 from inferload.servers.servers_window import ServersWindow
 from inferload.servers.window import ServerWindow, windows_of
 from inferload.turns.record import Phase
+from inferload.turns.tally import Tally
 from inferload.workload.sessions import Sessions
 
 PART_KINDS = ("mark", "targets", "worker_lost")  # of marks that begin a part of the measure phase
@@ -206,6 +207,7 @@ def _troubles(totals: Totals, first_ns: int, stopped: list[Stopped] | None) -> T
         stopped_answering=stopped,
         other_requests=totals.others.requests(totals.errors, first_ns),
         exceptions=totals.others.exceptions,
+        canary=totals.canary,
     )
 
 
@@ -250,7 +252,7 @@ def _facts(run: Counts, turns: Turns | None, entries: list[Server], cache: Cache
         warm_cache_share=_warm_cache_share(run, turns, cache),
         server_in_flight_mean=None
         if run.totals.tallies.total("measure").whole  # each text is a request there
-        else _in_flight(entries, len(run.servers.targets)),
+        else _in_flight(entries, len(run.servers.targets), run.totals.tallies.total("measure")),
         lost_records=run.workers.lost_records,
         lost_records_why=run.workers.why_lost,
         write_errors=run.defects.write_errors,
@@ -324,10 +326,11 @@ def _scrape_gap(entries: list[Server]) -> ScrapeGap:
     return max(gaps, key=lambda gap: gap.gap_s / gap.limit_s, default=ScrapeGap())
 
 
-def _in_flight(entries: list[Server], targets: int) -> float | None:
-    """Mean number of requests in all servers; None if a server does not report it over the whole window.
+def _in_flight(entries: list[Server], targets: int, measured: Tally) -> float | None:
+    """Mean number of turns in all servers; None if a server does not report it over the whole window.
 
-    Those in flight in a front end are in it or in the engines behind it.
+    Turns have their share of the client's requests beside canaries. Those in flight in a front end are in it or in the
+    engines behind it.
     """
     if len(entries) < targets or any(entry.too_long_gap_s is not None or entry.seen_s for entry in entries):
         return None
@@ -335,7 +338,9 @@ def _in_flight(entries: list[Server], targets: int) -> float | None:
     gauges = (server_figures.RUNNING,) if front else (server_figures.RUNNING, server_figures.WAITING)
     means = [gauge.of(entry, "mean") for entry in front or entries for gauge in gauges]
     known = [mean for mean in means if mean is not None]
-    return sum(known) if known and len(known) == len(means) else None
+    in_flight_ns = measured.window_in_flight_ns + measured.canary_ns
+    share = measured.window_in_flight_ns / in_flight_ns if measured.canary_ns else 1.0
+    return sum(known) * share if known and len(known) == len(means) else None
 
 
 def _warm_cache_share(run: Counts, turns: Turns | None, cache: CacheFigures) -> float | None:

@@ -232,6 +232,20 @@ def _others(summary: Results) -> list[Table]:
     ]
 
 
+def _canary(summary: Results) -> list[Table]:
+    """Canary answers by class, with the first example of each that is not the answer without load."""
+    if (canary := summary.canary) is None:
+        return []
+    rows: Rows = []
+    for name, count in {name: canary.by_class.get(name, 0) for name in (*canary.by_class, *canary.again)}.items():
+        example = next(iter(canary.examples.get(name, ())), None)
+        texts = ("", "", "") if example is None else (example.prompt, example.answer, example.reference)
+        rows.append((name, count, canary.again.get(name, 0), *texts))
+    columns: Columns = ["answer", "under load", "asked again", "first prompt", "first answer", "without load"]
+    note = "All phases; in no figure of the turns. Empty, cut, swapped and broken answers fail the run."
+    return [Table("canary", "Canary answers", columns, rows, note)]
+
+
 def _cache(summary: Results) -> list[Table]:
     """Expected and counted prefix-cache hits, and the same turns in the run before, whose cache this one began with."""
     cache = summary.cache
@@ -410,6 +424,7 @@ _TABLES: tuple[Callable[[Results], list[Table]], ...] = (
     _tasks,
     _groups,
     _failures,
+    _canary,
     _others,
     lambda summary: (
         servers_tables(summary.servers, summary.servers_together, summary.turns.streamed) if summary.servers else []

@@ -115,6 +115,8 @@ def _reported(name: str, turns: TurnCounts) -> int | None:
 
 def _why_unknown(name: str, part: Figures, results: Results) -> str:
     """Return why a class or a run has no value of a figure; "" if the turns do not tell."""
+    if _needs(name) == "canary":
+        return ": no canary was answered; give the scenario a canary"
     if part.turns.ok == 0:
         return ": no turn succeeded"
     if name in OF_STREAMS and not part.turns.streamed:

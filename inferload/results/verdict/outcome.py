@@ -5,8 +5,9 @@ from collections.abc import Mapping, Sequence
 from msgspec import Struct
 
 from inferload.base.numbers import plural, short
+from inferload.figures.rate_figures import CANARY_FAILED
 from inferload.results.documents.summary_document import Results
-from inferload.results.documents.verdict_document import Outcome, Reason, State, Verdict
+from inferload.results.documents.verdict_document import GateResult, Outcome, Reason, State, Verdict
 from inferload.results.verdict.failures import count_text
 from inferload.results.verdict.validity import invalid_by
 from inferload.turns.record import Phase
@@ -107,7 +108,7 @@ def _exit_code(results: Results, failed: bool, early: Early | None, policy: Poli
     if invalid and not (failed and of_overload):
         return INVALID
     if failed or not (verdict.passed or early):
-        broken = any(not gate.passed for gate in verdict.gates)
+        broken = any(not gate.passed for gate in verdict.gates) or wrong_canaries(results, verdict.gates)
         return FAILED if broken else policy.failed_code
     if early is None:
         return OK
@@ -123,13 +124,23 @@ def _overload(results: Results) -> list[str]:
     return [reason.finding for reason in results.verdict.deciding if reason.code == "overload"]
 
 
+def wrong_canaries(results: Results, gates: Sequence[GateResult]) -> str:
+    """Return the wrong canary answers in words; empty without one, and if a gate on their number decides."""
+    if results.canary is None or any(gate.gate.lstrip().startswith(CANARY_FAILED.key) for gate in gates):
+        return ""
+    from inferload.results.verdict import canary  # of few scenarios
+
+    return canary.wrong_text(results.canary)
+
+
 def _failures(results: Results, measured: bool) -> list[str]:
     """Failures in words. Gates are not evaluated if nothing was measured."""
     gates = results.verdict.gates
+    wrong = [text for text in [wrong_canaries(results, gates)] if text]
     if gates and not measured:
-        return []
+        return wrong
     aborted = [gate for gate in gates if gate.gate.startswith(ABORTED)]
-    failures = [f"stopped by {gate.gate}" for gate in aborted]
+    failures = wrong + [f"stopped by {gate.gate}" for gate in aborted]
     gates = [gate for gate in gates if gate not in aborted]
     broken = sum(not gate.passed for gate in gates)
     if broken:

@@ -85,6 +85,7 @@ class Execution:
                         load.drain(end_ns)
                         run.gather()
                     run.end()
+                    self._ask_again(run)
                 result = self._conclude(run, tables)
                 early = run.state.end.early_by is not None
                 outcome.add(result.run_dir.name, result.summary, counted=current.counted or early)
@@ -241,6 +242,12 @@ class Execution:
             self.users.end_starts_by_hand()
             if live is not None:
                 live.close()
+
+    def _ask_again(self, run: MasterRun) -> None:
+        """Ask once more, without load, for changed answers of canaries; not after a stop, whose end must not wait."""
+        if (canaries := run.preflight.canaries) is not None and run.state.end.early_by is None:
+            with logged_wait(logger, lambda: "asking again for changed canary answers, without load"):
+                canaries.ask_again()
 
     def _conclude(self, run: MasterRun, tables: HistoryWriter) -> RunResult:
         with logged_wait(logger, lambda: f"writing tables, documents and report in {run.directory.path}"):

@@ -49,7 +49,10 @@ class RunResult(Struct, frozen=True):
 
 
 def begin(run: MasterRun) -> None:
-    """Write the manifest before the load, so that a killed run has one."""
+    """Write the manifest, and the references of canaries, before the load, so that a killed run has them."""
+    if (canaries := run.preflight.canaries) is not None:
+        known = {"format": rundir.FORMAT} | document_of(canaries.references) | {"sha256": canaries.references.sha256}
+        in_thread(rundir.write_json, run.directory.path / rundir.CANARY, run.redaction.document(known))
     _write_manifest(run, counts=None)
 
 
@@ -96,6 +99,7 @@ def conclude(run: MasterRun, csv_errors: Sequence[str] = ()) -> RunResult:
 def counts_of(run: MasterRun, csv_errors: Sequence[str]) -> counted.Counts:
     """Return the counts of a run; an open phase ends now. `csv_errors`: of Locust's tables."""
     at_ns, preflight, earlier, end = now_ns(), run.preflight, run.setup.earlier, run.state.end
+    canaries = preflight.canaries
     scraped = None if run.scraping is None else run.scraping.write_error
     targets, pages = run.servers
     windows = (replace(window, end_ns=at_ns if window.end_ns is None else window.end_ns) for window in run.windows)
@@ -115,7 +119,11 @@ def counts_of(run: MasterRun, csv_errors: Sequence[str]) -> counted.Counts:
         ),
         counted.Workers(tuple(member.ended() for member in run.roster.members), end.complete),
         counted.Totals(
-            run.totals.tallies.to_wire(), run.totals.health.to_wire(), run.totals.errors.to_wire(), run.others()
+            run.totals.tallies.to_wire(),
+            run.totals.health.to_wire(),
+            run.totals.errors.to_wire(),
+            run.others(),
+            None if canaries is None else canaries.answers.document(run.totals.tallies),
         ),
         counted.Policies(run.own.inconclusive, run.own.policy),
         counted.Defects(

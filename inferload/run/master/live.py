@@ -13,6 +13,7 @@ from inferload.base.escaping import escaped
 from inferload.base.numbers import plural
 from inferload.results.documents import typed_documents
 from inferload.results.documents.manifest_document import Manifest
+from inferload.results.documents.summary_document import RequestName
 from inferload.results.latency_limits import LatencyLimit, latency_limits
 from inferload.results.verdict.failures import first_lines, request_lines
 from inferload.run.live import tables
@@ -161,7 +162,10 @@ class LiveRun:
         total, others = counts.tallies.total(), run.others()
         requests = others.requests(run.totals.errors, run.anchor.mono_ns)
         messages = first_lines(run.totals.errors.document(run.anchor.mono_ns))
-        troubles = request_lines(requests.by_name)
+        troubles, by_name = request_lines(requests.by_name), list(requests.by_name)
+        if run.preflight.canaries is not None:
+            by_name.append(RequestName(name="canary", sent=sum(total.by_canary.values()), failed=total.wrong_canaries))
+            troubles += request_lines(by_name[-1:])
         troubles += (
             [f"tasks raised {plural(others.raised, 'exception')}, the first: {others.first}"] if others.raised else []
         )
@@ -172,7 +176,7 @@ class LiveRun:
             "badge": tables.badge_so_far(counts, gates, lost, troubles, messages, measurement=measurement),
             "gates": gates,
             "rows": tables.class_rows(results),
-            "others": tables.other_rows(requests.by_name),
+            "others": tables.other_rows(by_name),
             "turns": {"sent": total.turns_begun} | {state.key: getattr(total, state.key) for state in ENDS},
             "figures_of": counts.phase,
             "slo_minute": recorder.slo_attainment(),

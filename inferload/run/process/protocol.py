@@ -62,6 +62,7 @@ class Assignment(Struct, frozen=True):
     origins: list[str] | None = None  # servers that a worker's key and headers may be sent to; None: any
     lists: list[str] = field(default_factory=list)  # DNS names and files whose servers are among these
     follows: bool = False  # the targets can change
+    canary: Any = None  # plain form of CanaryOrders; None: the scenario has no canary
     data: dict[str, Any] = field(default_factory=dict)  # digests and token counts of the workload's data, by class
 
 
@@ -76,6 +77,7 @@ class WorkerReport(Struct, frozen=True):
     in_flight: int
     booked_ns: int  # on the worker's clock: arrivals due before it are included in its reports so far
     first_errors: list[Any] = field(default_factory=list)  # wire form of FirstErrors: new ones only
+    canaries: list[Any] = field(default_factory=list)  # ended ones, in the plain form of EndedCanary
     writes: int | None = None  # after its last turn: writes of turn files so far
 
 

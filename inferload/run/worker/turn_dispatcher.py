@@ -6,6 +6,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from random import Random
+from typing import TYPE_CHECKING, Any
 
 import gevent
 import gevent.event
@@ -26,6 +27,9 @@ from inferload.turns.record import Failure
 from inferload.turns.run_windows import RunWindows
 from inferload.turns.socket_reader import SocketReader
 from inferload.turns.tally import TallySet
+
+if TYPE_CHECKING:
+    from inferload.run.worker.canaries import Canaries
 
 GATHER_S = 0.25  # turns that end within this time are counted together
 MAX_BATCH = 64  # turns; a batch of this size takes a millisecond
@@ -51,6 +55,7 @@ class TurnDispatcher:
         self._pending = 0  # turns ended that are not in Locust's tables yet
         self._news = gevent.event.Event()
         self._gathering = DrainedGreenlet(self._gather)
+        self.canaries: Canaries | None = None
 
     def start(self) -> None:
         """Create the clients of the scenario's endpoint, and begin to gather results."""
@@ -63,6 +68,16 @@ class TurnDispatcher:
         self.closed = True
         self._gathering.kill()
 
+    def close_clients(self) -> None:
+        """Close all clients. Nothing may be in flight."""
+        self.clients.close()
+        if self.canaries is not None:
+            self.canaries.close()
+
+    def ended_canaries(self) -> list[Any]:
+        """Return the canaries that have ended since the last call."""
+        return [] if self.canaries is None else self.canaries.take()
+
     @property
     def in_flight(self) -> int:
         """Turns begun and not ended; one that its caller has not judged yet is in flight."""
@@ -71,6 +86,8 @@ class TurnDispatcher:
     @property
     def busy(self) -> bool:
         """True while a turn is in flight, waits to begin, or is not in Locust's tables yet."""
+        if self.canaries is not None and self.canaries.in_flight:
+            return True
         return bool(self._starting or self._pending or any(client.in_flight for client in self.clients))
 
     # -- for sessions
@@ -102,6 +119,8 @@ class TurnDispatcher:
         if self._counter.tracer is not None:
             headers = (*request.headers, self._counter.tracer.header(request.turn_id))
             request = msgspec.structs.replace(request, headers=headers)
+        if self.canaries is not None:
+            self.canaries.beside(request, self.clients.server_of(session))
         return self.clients[self.clients.number_of(session, endpoint)].start(request)
 
     def defer_count(self, turn_id: str) -> None:
@@ -131,6 +150,8 @@ class TurnDispatcher:
         """End turns in flight as unfinished."""
         for client in self.clients:
             client.give_up_all()
+        if self.canaries is not None:
+            self.canaries.give_up()
         for turn_id in list(self._unjudged):
             self.release(turn_id)
 
@@ -188,6 +209,7 @@ class TurnClients:
         self._current = list(range(len(self._targets)))  # numbers of the targets of new sessions
         self._coming: deque[tuple[int, list[int]]] = deque()  # instants from which others hold
         self._kept: dict[int, int] | None = {} if assignment.follows else None  # targets of sessions
+        self._canary = assignment.canary
         self._seed = scenario.seed
         self._endpoint = scenario.request.endpoint
         self._on_turn: Callable[[int, TurnResult], None] | None = None
@@ -211,7 +233,7 @@ class TurnClients:
 
     def number_of(self, session: int, endpoint: EndpointName | None = None) -> int:
         """Return the number of a session's client; a session keeps its target. `endpoint` None: the scenario's."""
-        return self._number(self._target_of(session), endpoint or self._endpoint)
+        return self._number(self.server_of(session), endpoint or self._endpoint)
 
     def change(self, at_ns: int, targets: Sequence[Target], lists: Sequence[str]) -> None:
         """Have other targets from an instant on (ns, of this process). `lists`: DNS names and files that have them now."""
@@ -226,7 +248,8 @@ class TurnClients:
         self._targets.append(target)
         self._settings.append(replace(settings, finish_reasons=known))
 
-    def _target_of(self, session: int) -> int:
+    def server_of(self, session: int) -> int:
+        """Return the number of the target of a session."""
         if self._kept is None:
             return server_of(self._seed, session, len(self._settings))
         while self._coming and self._coming[0][0] <= now_ns():
@@ -239,7 +262,16 @@ class TurnClients:
 
     def may_have_key(self, session: int) -> bool:
         """Return whether a key may be sent to the target of a session."""
-        return self._own.may_send_to(self._targets[self._target_of(session)])
+        return self._own.may_send_to(self._targets[self.server_of(session)])
+
+    def canaries(self) -> "Canaries | None":
+        """Return the canaries of the run; None if it has none."""
+        if self._canary is None:
+            return None
+        from inferload.run.process.canary_orders import CanaryOrders  # of few scenarios
+        from inferload.run.worker.canaries import Canaries
+
+        return Canaries(msgspec.convert(self._canary, CanaryOrders), self._seed, self._settings)
 
     def close(self) -> None:
         """Close all clients. No turn may be in flight."""

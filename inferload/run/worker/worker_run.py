@@ -48,6 +48,7 @@ class Reports:
     booked_ns: Callable[[], int]
     writes: Callable[[], int | None]
     deliver: Callable[[WorkerReport], None]
+    canaries: Callable[[], list[Any]] = list  # returns those that have ended since the last report
     _seq: int = 0
     _ended: bool = False
 
@@ -92,7 +93,8 @@ class Reports:
             self.context.turns.in_flight,
             self.booked_ns(),
             self.counter.errors.take(),
-            self.writes(),
+            canaries=self.canaries(),
+            writes=self.writes(),
         )
 
 
@@ -157,6 +159,7 @@ class WorkerRun:
             booked_ns=self.loop.booked_ns,
             writes=lambda: self.writer.writes if self.turns.closed else None,
             deliver=lambda report: environment.runner.send_message(protocol.REPORT, structs.asdict(report)),
+            canaries=self.turns.ended_canaries,
         )
         self.finished = False
         self.closed_ns = 0  # end of its part of the load, set by `drain`
@@ -166,6 +169,7 @@ class WorkerRun:
         """Create the clients, and begin to write turn files and to report."""
         self.writer.start()
         self.turns.start()
+        self.turns.canaries = self.turns.clients.canaries()
         self._reports.start()
 
     def set_windows(self, windows: Sequence[PhaseWindow]) -> None:
@@ -213,7 +217,7 @@ class WorkerRun:
         self._reports.close()  # reports go on while files are written, or the master takes the worker for lost
         self.finished = True
         gevent.spawn(self._threads.kill)  # not awaited: a call that is not over keeps its thread
-        self.turns.clients.close()
+        self.turns.close_clients()
         give_back_memory()  # of the load: a summary may follow in this process
 
 

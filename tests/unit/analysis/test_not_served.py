@@ -465,3 +465,17 @@ def more_of(runs: int, turns: int, shares: Callable[[np.random.Generator], Any],
     dice = np.random.default_rng(5)
     decide_once = cache(lambda *failed: is_more(p_more(*(NotServed(int(count), runs * turns) for count in failed))))
     return sum(decide_once(*dice.binomial(turns, shares(dice)).sum(axis=1).tolist()) for _ in range(draws)) / draws
+
+
+@pytest.mark.parametrize("wrong", [(True, False), (False, True), (True, True)])
+def test_a_side_with_wrong_canary_answers_fails_the_comparison_and_is_not_the_best(wrong: tuple[bool, bool]) -> None:
+    text = "1 of 200 canary answers wrong: swapped 1"
+    both = [
+        having(side, at=[0], wrong=text) if bad else side for side, bad in zip(sides_of(0, 50.0), wrong, strict=True)
+    ]
+    comparison = compared(*both)
+    assert (comparison.regressed, comparison.verdict) == (True, "worse")
+    assert text in output.headline(comparison)
+    (decision,) = best_by_goal([comparison])
+    assert decision.ruled_out.keys() == {side.label for side, bad in zip(both, wrong, strict=True) if bad}
+    assert {best.label for best in decision.results} & decision.ruled_out.keys() == set()

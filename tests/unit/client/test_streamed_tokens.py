@@ -224,6 +224,17 @@ def test_an_answer_repeated_in_the_last_event_is_left_out(
 
 
 @endpoints
+@given(st.sampled_from([" the end", " pager\n"]), st.integers(6, 40))
+def test_the_second_half_of_a_loop_in_one_event_is_no_repeated_answer(
+    endpoint: EndpointName, text: str, count: int
+) -> None:
+    events = [(text_event(endpoint, part), at) for at, part in enumerate([*[text] * count, text * count])]
+    answer = read(endpoint, events, end_events(endpoint, 2 * count, "length"))
+    assert "".join(answer.text) == text * 2 * count
+    assert Remark.REPEATED_TEXT not in answer.remarks
+
+
+@endpoints
 @given(words, st.integers(1, 10_000))
 def test_hidden_tokens_that_the_usage_names(endpoint: EndpointName, tokens: list[str], hidden: int) -> None:
     events = [(text_event(endpoint, text), at) for at, text in enumerate(tokens)]

@@ -191,8 +191,8 @@ def test_the_document_has_the_documented_keys() -> None:
     assert set(summary["stalls"]) == {"turns_with_stall", "longest_ms", "turns_with_client_stall"}
     assert set(summary["rates"]) == {
         *("offered_sessions_per_s", "achieved_sessions_per_s", "turns_per_s", "output_tok_per_s", "input_tok_per_s"),
-        *("total_tok_per_s", "goodput_turns_per_s", "slo_attainment", "failed_ratio", "dropped_ratio"),
-        *("events_per_arrival", "texts_per_s", "fairness_index"),
+        *("total_tok_per_s", "goodput_turns_per_s", "slo_attainment", "failed_ratio", "dropped_ratio", "canary_failed"),
+        *("canary_changed_ratio", "events_per_arrival", "texts_per_s", "fairness_index"),
     }
     assert list(summary["latency"]) == [figure.key for figure in TURN_FIGURES]
     for block in [*summary["latency"].values(), summary["client"]["delay_ms"], summary["client"]["loop_lag_ms"]]:
@@ -233,6 +233,8 @@ def test_every_rate_is_a_count_divided_by_its_window() -> None:
         "fairness_index": 1.0,
         "failed_ratio": 0.0,
         "dropped_ratio": 0.0,
+        "canary_failed": None,
+        "canary_changed_ratio": None,
         "events_per_arrival": 1.0,
         "texts_per_s": None,
     }

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import gevent
-from msgspec import Struct
+from msgspec import Struct, to_builtins
 
 from inferload.base import rundir
 from inferload.base.clock import Anchor, calendar_now, is_virtual, token_hex
@@ -83,7 +83,9 @@ class MasterRun:
         self.stop = state.end.stop  # begins the drain
         self._channel = WorkerChannel(run_id, roster, runner)
         self._records = TurnReceiver(folder / rundir.TURNS, run_id, setup.own.max_turns_mb, self._channel.acknowledge)
-        self.inbox = Inbox(state, spec.scenario, setup.preflight.sessions.classes, self._records)
+        self.inbox = Inbox(
+            state, spec.scenario, setup.preflight.sessions.classes, self._records, setup.preflight.canaries
+        )
         self.steadiness = self.inbox.steadiness
         self.steering = Steering(spec, marks, self._channel.announce_rate)
         user_counts = partial(runners.user_counts, runner)
@@ -278,4 +280,5 @@ class MasterRun:
             lists=sorted(self.own.lists),
             follows=bool(spec.followed.hosts),
             data=preflight.data.to_wire(),
+            canary=None if preflight.canaries is None else to_builtins(preflight.canaries.orders),
         )

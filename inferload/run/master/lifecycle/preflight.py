@@ -3,6 +3,7 @@
 import logging
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from msgspec import Struct, structs
 
@@ -31,6 +32,9 @@ from inferload.workload.plan.prompt_lengths import PromptLength
 from inferload.workload.plan.turn_checks import check_sendable, too_long
 from inferload.workload.sessions import Sessions
 
+if TYPE_CHECKING:
+    from inferload.run.master.lifecycle.canaries import Canaries
+
 logger = logging.getLogger(__name__)
 
 NO_PROMETHEUS_PAGE = "not a Prometheus page"
@@ -53,6 +57,7 @@ class Preflight(Struct, frozen=True):
     template: ChatTemplate = NO_TEMPLATE
     lengths: tuple[PromptLength, ...] = ()
     length_note: str = ""
+    canaries: "Canaries | None" = None  # None: the scenario has none
 
     @property
     def length_notes(self) -> list[str]:
@@ -116,6 +121,11 @@ def _preflight(spec: RunSpec, own: ProcessSettings, of_classes: Mapping[str, Cla
     _check_length(spec, sessions, servers, counted.vocabulary)
     proven = prove_all(spec, own, servers, Prompts(sessions, counted.vocabulary, counted.template, of_classes))
     spec = structs.replace(spec, targets=tuple(facts.target for facts in proven.servers))
+    canaries = None
+    if spec.scenario.canary is not None:
+        from inferload.run.master.lifecycle.canaries import Canaries  # of few scenarios
+
+        canaries = Canaries.asked(spec, own, proven.servers, proven.request)
     for target in spec.targets:
         # Tasks choose their endpoints.
         url = target.api_url() if spec.scenario.of_tasks else target.url_of(ENDPOINTS[proven.request.endpoint])
@@ -133,6 +143,7 @@ def _preflight(spec: RunSpec, own: ProcessSettings, of_classes: Mapping[str, Cla
         counted.template,
         proven.lengths,
         counted.note,
+        canaries,
     )
 
 

@@ -3,7 +3,7 @@
 import logging
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import gevent
 from msgspec import Struct, field
@@ -29,6 +29,9 @@ from inferload.turns.bounded_names import BoundedNames, overflow_text
 from inferload.turns.client_health import HealthSet
 from inferload.turns.tally import TallySet
 from inferload.workload.content.data import Notes
+
+if TYPE_CHECKING:
+    from inferload.run.master.lifecycle.canaries import Canaries
 
 logger = logging.getLogger(__name__)
 
@@ -58,8 +61,16 @@ class Inbox:
     Reports of many workers are gathered for a moment: all that follows them is computed from their sum. `settle` adds them.
     """
 
-    def __init__(self, state: RunState, scenario: Scenario, classes: Collection[str], records: TurnReceiver) -> None:
+    def __init__(
+        self,
+        state: RunState,
+        scenario: Scenario,
+        classes: Collection[str],
+        records: TurnReceiver,
+        canaries: "Canaries | None" = None,
+    ) -> None:
         self.state = state
+        self._canaries = canaries
         self._totals = ReportTotals()
         self._gathered: _Gathered | None = None
         self.recorder = Recorder()
@@ -95,7 +106,10 @@ class Inbox:
         member.heard()
         member.began = member.began or self.state.phases.now() is not None
         if member.reported(report.seq, report.in_flight, report.booked_ns, report.writes):
-            tallies, health = self._bounded(TallySet.from_wire(report.tallies)), HealthSet.from_wire(report.health)
+            tallies, health = TallySet.from_wire(report.tallies), HealthSet.from_wire(report.health)
+            if self._canaries is not None:
+                self._canaries.add(report.canaries, tallies)
+            tallies = self._bounded(tallies)
             member.turns += sum(tally.ended for _, tally in tallies.items())
             self._totals.errors.absorb(report.first_errors, member.clock.offset_ns)
             self._check_clock(member, health)

@@ -1,5 +1,6 @@
 """Parts of the simulator without I/O: blocks, paced scheduler, text, HTTP, faults, lateness and histograms."""
 
+import argparse
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -12,6 +13,7 @@ from inferload.deploy.simulator.core.paced import Pace, PacedCore, PacedSchedule
 from inferload.deploy.simulator.core.queues import SchedulerLimits
 from inferload.deploy.simulator.core.request import Request
 from inferload.deploy.simulator.engine.chaos import KINDS, Chaos, ChaosError, parse_plan
+from inferload.deploy.simulator.engine.corruption import shares
 from inferload.deploy.simulator.metrics.engine_metrics import Histogram
 from inferload.deploy.simulator.metrics.lateness import Lateness
 from inferload.deploy.simulator.protocol.http import HttpFault, RequestReader
@@ -485,6 +487,14 @@ class TestChaos:
 
         for kind in KINDS:
             assert f"\n  {kind} " in str(chaos.__doc__)
+
+
+@pytest.mark.parametrize(
+    "text", ["", "swapped", "swapped=x", "other=0.1", "cut=2", "cut=0.6,empty=0.6", "cut=-1", "cut=nan"]
+)
+def test_shares_of_corrupted_answers_that_are_none_are_refused(text: str) -> None:
+    with pytest.raises(argparse.ArgumentTypeError, match=r"such as swapped=0\.01"):
+        shares(text)
 
 
 class TestNumbers:

@@ -1,0 +1,111 @@
+"""Canaries of a run on the master: asked without load before it, judged during it, and asked once more after it if they changed."""
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Self
+
+import msgspec
+
+from inferload.base.errors import UsageError
+from inferload.base.numbers import plural
+from inferload.client.client import ClientSettings
+from inferload.client.connection.target import Target
+from inferload.client.endpoints.dialect import DIALECTS
+from inferload.client.first_turn import FirstTurn, SentTurns, send
+from inferload.client.probe import ServerFacts
+from inferload.client.requests.calls import call_of
+from inferload.client.turn_record import TurnResult
+from inferload.results.verdict.canary import JudgedAnswers, Reference, References
+from inferload.run.process.canary_orders import CanaryOrders, EndedCanary, answer_of
+from inferload.run.process.run_spec import RunSpec
+from inferload.run.process.settings import ProcessSettings, client_settings
+from inferload.scenario.schema.request import RequestOptions
+from inferload.turns.tally import TallySet, add_counts
+
+logger = logging.getLogger(__name__)
+
+_SAMPLING = ("temperature", "top_p", "top_k", "min_p", "seed", "ignore_eos", "min_tokens")
+
+
+@dataclass(frozen=True, slots=True)
+class _Sender:
+    """Requests without load. `request`: options of the run."""
+
+    spec: RunSpec
+    own: ProcessSettings
+    request: RequestOptions
+
+    def send(self, target: Target, model: str, body: str, sent: SentTurns) -> TurnResult:
+        settings: ClientSettings = client_settings(self.spec.scenario, target, model, self.own, "canary")
+        settings = replace(settings, endpoint=self.request.endpoint)
+        return send(settings, FirstTurn.of(body.encode(), self.request), body.encode(), sent)
+
+
+@dataclass(eq=False)
+class Canaries:
+    """Canaries of one run: what its workers send, and their answers so far."""
+
+    orders: CanaryOrders
+    _sender: _Sender
+    references: References
+    answers: JudgedAnswers = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.answers = JudgedAnswers(self.references)
+
+    @classmethod
+    def asked(
+        cls, spec: RunSpec, own: ProcessSettings, servers: Sequence[ServerFacts], request: RequestOptions
+    ) -> Self:
+        """Ask each server for each prompt twice, one request at a time. UsageError if one is not answered."""
+        models = spec.models or list(dict.fromkeys(facts.model for facts in servers))
+        orders, sender = _orders(spec, request, models), _Sender(spec, own, request)
+        known: list[Reference] = []
+        for facts in servers:
+            for model, bodies in orders.bodies.items():
+                for prompt, body in enumerate(bodies):
+                    results = [sender.send(facts.target, model, body, facts.sent) for _ in range(2)]
+                    for result in results:
+                        if result.record.failure is not None:
+                            from inferload.client import refusals  # few servers refuse anything
+
+                            why = refusals.text_of(result.detail)
+                            text = f"{facts.target.url}: no answer of {model} to canary prompt {prompt + 1} before the load"
+                            raise UsageError(f"{text}: {why}; remove canary, or change its prompts")
+                    first, second = (answer_of(result, prompt, model) for result in results)
+                    texts = tuple(dict.fromkeys((first.text, second.text)))
+                    known.append(Reference(prompt, first.target, model, texts, first.finish_reason))
+        if unstable := sum(len(each.texts) > 1 for each in known):
+            text = "canary: %s with two different answers without load: their changes under load are not counted"
+            logger.warning(text, plural(unstable, "prompt"))
+        assert spec.scenario.canary is not None
+        return cls(orders, sender, References(spec.scenario.canary.texts(spec.origin), tuple(known)))
+
+    def add(self, ended: Sequence[Any], tallies: TallySet) -> None:
+        """Judge the canaries of a report, and count them with its turns."""
+        for each in msgspec.convert(ended, list[EndedCanary]):
+            tally = tallies.at(each.phase, each.class_name, each.step)
+            add_counts(tally.by_canary, {self.answers.judged(each.answer): 1})
+            tally.canary_ns += each.ns
+
+    def ask_again(self) -> None:
+        """Ask once more, after the load, for the prompts whose answers had changed."""
+        targets = {target.url: target for target in self._sender.spec.targets}
+        for each in sorted(self.answers.changed, key=lambda each: (each.target, each.model, each.prompt)):
+            body = self.orders.bodies[each.model][each.prompt]
+            result = self._sender.send(targets[each.target], each.model, body, SentTurns())
+            self.answers.add_later(answer_of(result, each.prompt, each.model))
+
+
+def _orders(spec: RunSpec, request: RequestOptions, models: Sequence[str]) -> CanaryOrders:
+    """Return what is sent. `request`: options of the run, of which those of sampling and length are replaced."""
+    canary = spec.scenario.canary
+    assert canary is not None
+    extra = {key: value for key, value in request.extra_body.items() if key not in _SAMPLING}
+    request = request.model_copy(update={"ignore_eos": False, "extra_body": extra})
+    seed = {"seed": canary.seed} if "seed" in DIALECTS[request.endpoint].fields else {}
+    options = {"max_tokens": canary.max_tokens, "temperature": 0, **seed}
+    calls = [call_of(request.endpoint, text, options) for text in canary.texts(spec.origin)]
+    bodies = {model: [call.request_body(request, model).decode() for call in calls] for model in models}
+    return CanaryOrders(canary.share, canary.max_tokens, bodies)
