@@ -59,6 +59,7 @@ _CACHE = (
     ),
     ("expected, upper bound", "%", "the same, if every part that may be shared counts as shared"),
     ("counted by the server", "%", "vllm:prefix_cache_hits_total / vllm:prefix_cache_queries_total over the run"),
+    ("counted, with other tiers", "%", "the same, with hits in the tiers beyond the memory of the engines (`tiers`)"),
     (
         "reported with answers",
         "%",

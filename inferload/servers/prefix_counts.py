@@ -18,6 +18,7 @@ class PrefixCache(Struct, frozen=True):
 
     queries: int | None  # tokens
     hits: int | None  # tokens
+    loaded: int | None  # tokens whose KV came from tiers beyond the memory of the engines, beside the hits
     block_size: int | None
     enabled: bool | None
     between_wall_ns: tuple[int, int] | None = None  # first and last scrape of the counts, of all targets
@@ -51,6 +52,7 @@ def prefix_cache(servers: Sequence[ServerSeries]) -> PrefixCache:
     return PrefixCache(
         _grown(servers, names.PREFIX_QUERIES),
         _grown(servers, names.PREFIX_HITS),
+        _loaded(servers),
         whole_number(size),
         {"True": True, "False": False}.get(switch),
         _between(servers),
@@ -79,6 +81,12 @@ def _grown(servers: Sequence[ServerSeries], metric: str) -> int | None:
     counted = [values for values in grown if values is not None and len(values)]
     total = sum(float(values[-1] - values[0]) for values in counted)
     return round(total) if counted and len(counted) == len(grown) else None
+
+
+def _loaded(servers: Sequence[ServerSeries]) -> int | None:
+    grown = [server.grown(names.CACHED_BY_SOURCE, source=tier) for server in servers for tier in names.BEYOND]
+    counted = [float(values[-1] - values[0]) for values in grown if values is not None and len(values)]
+    return round(sum(counted)) if counted else None
 
 
 def whole_number(text: str) -> int | None:

@@ -37,6 +37,7 @@ _MOST_ROUTED = 100_000  # turns, each of which is added to two more caches
 # before every prompt, and a block.
 _LENGTHS_OFF = 0.25
 _TEMPLATE_TOKENS = 64
+_SAME, _NEAR = 0.01, 0.1  # prompt tokens that may differ, and the same of loaded tokens
 _ASSUMED = f"blocks of {ASSUMED_BLOCK} tokens are assumed, because the server does not report it: see cache.block_size"
 
 
@@ -127,7 +128,8 @@ def _with_expected(
         _check(hits.texts + (0 if group is None else group.texts), _MOST_TEXTS, turns)
     of_lengths = _notes_on_lengths(run.plan, run.prompts, hits.sums, known.block_size_from)
     expected = _expected_block(hits.sums, [*of_lengths, *_notes_on_answers(hits.sums)])
-    block = replace(known, expected=expected, per_turn=_per_turn_block(hits.sums), routed=_routed_block(group))
+    per_turn = _per_turn_block(hits.sums, known.counted)
+    block = replace(known, expected=expected, per_turn=per_turn, routed=_routed_block(group))
     return CacheFigures(block, hits, lengths_exact=not of_lengths)
 
 
@@ -193,6 +195,7 @@ def _counted_block(counted: prefix_counts.PrefixCache | None, load: tuple[int, i
         queries=counted.queries,
         hits=counted.hits,
         hit_rate=counted.hits / counted.queries,
+        loaded=counted.loaded,
         notes=[f"the server's count {text}" for text in missed],
     )
 
@@ -257,8 +260,8 @@ def _notes_on_lengths(plan: Plan, prompts: Prompts, sums: SentSums, source: str 
     return notes
 
 
-def _per_turn_block(sums: SentSums) -> ReportedHits | None:
-    """Sums of the hits reported with each answer; None without a report."""
+def _per_turn_block(sums: SentSums, counted: CountedHits | None) -> ReportedHits | None:
+    """Sums of the hits reported with each answer; None without a report. `counted`: by the servers."""
     reported = sums.reported.expected
     if not reported.turns:
         return None
@@ -269,4 +272,13 @@ def _per_turn_block(sums: SentSums) -> ReportedHits | None:
         cached_tokens=cached,
         hit_rate=cached / reported.input if reported.input else None,
         of_cacheable=cached / reported.cacheable if reported.cacheable else None,
+        includes=_included(reported.input, cached, counted),
     )
+
+
+def _included(input_tokens: int, cached: int, counted: CountedHits | None) -> str | None:
+    """Return what reported tokens include, if the counts are of the same prompts and other tiers had hits."""
+    if counted is None or not counted.loaded or abs(counted.queries - input_tokens) > _SAME * counted.queries:
+        return None
+    share = (cached - counted.hits) / counted.loaded
+    return "device hits" if abs(share) < _NEAR else "all tiers" if abs(share - 1) < _NEAR else "neither"

@@ -16,7 +16,8 @@ from msgspec import Struct, field
 from inferload.base.deployments import Deployment
 from inferload.base.numbers import whole
 from inferload.figures.servers import server_figures
-from inferload.figures.servers.server_formulas import Window
+from inferload.figures.servers.server_formulas import Window, known
+from inferload.figures.servers.tier_figures import LOAD_OF_REQUEST
 from inferload.servers.bottleneck.finding import LEAST_QUEUE_MS, QUEUED_SHARE
 
 Floats = npt.NDArray[np.float64]
@@ -125,6 +126,7 @@ class Served(Struct, frozen=True):
     queue_ms: float | None = None
     prefill_ms: float | None = None
     decode_ms: float | None = None
+    load_ms: float | None = None  # of KV from other tiers, of all requests that ended, with and without a load
     server_ttft_ms: float | None = None
     server_itl_ms: float | None = None
     server_cpu_share: float | None = None
@@ -143,6 +145,7 @@ class Served(Struct, frozen=True):
             queue_ms=server_figures.QUEUE.number(window),
             prefill_ms=server_figures.PREFILL.number(window),
             decode_ms=server_figures.DECODE.number(window),
+            load_ms=known(LOAD_OF_REQUEST.value(window)),
             server_ttft_ms=server_figures.TTFT.number(window),
             server_itl_ms=server_figures.ITL.number(window),
             **more,
