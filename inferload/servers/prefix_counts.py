@@ -24,6 +24,7 @@ class PrefixCache(Struct, frozen=True):
     between_wall_ns: tuple[int, int] | None = None  # first and last scrape of the counts, of all targets
     servers: int = 0  # that count tokens
     engines: int = 1  # of the server with most, each with a cache of its own
+    size: int | None = None  # tokens that fit into the memory of the only engine
 
     def missed(self, first_wall_ns: int, last_wall_ns: int) -> list[str]:
         """Describe the parts of a load between these instants that the counts lack; empty if none."""
@@ -61,6 +62,7 @@ def prefix_cache(servers: Sequence[ServerSeries]) -> PrefixCache:
             (len({of.labels.get("engine") for of in server.series(names.PREFIX_QUERIES)}) for server in servers),
             default=1,
         ),
+        _size(servers, [labels.get("kv_cache_size_tokens", "") for labels in configs]),
     )
 
 
@@ -81,6 +83,13 @@ def _grown(servers: Sequence[ServerSeries], metric: str) -> int | None:
     counted = [values for values in grown if values is not None and len(values)]
     total = sum(float(values[-1] - values[0]) for values in counted)
     return round(total) if counted and len(counted) == len(grown) else None
+
+
+def _size(servers: Sequence[ServerSeries], labels: Sequence[str]) -> int | None:
+    """Return the size of the only cache, from a label or a gauge; None if there are several, or it is not known."""
+    gauges = (values for server in servers if (values := server.lowest(names.KV_CACHE_TOKENS)) is not None)
+    found = [*map(whole_number, labels), *(round(float(np.nanmin(values))) for values in gauges)]
+    return found[0] if len(found) == len(servers) == 1 else None
 
 
 def _loaded(servers: Sequence[ServerSeries]) -> int | None:

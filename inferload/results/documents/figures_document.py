@@ -272,7 +272,11 @@ class ExpectedHits(Struct, frozen=True, kw_only=True):
     cacheable_share: Annotated[Number | None, means("cacheable over input tokens")] = None
     cached_tokens: Annotated[Count, means("prompt tokens that an earlier prompt left in the cache")]
     hit_rate: Annotated[Number | None, means("cached over input tokens")] = None
-    exactness: Annotated[str, means("`exact` or `approximate`")] = "approximate"
+    engine_tokens: Annotated[Count | None, means("tokens that fit into the memory of the only engine")] = None
+    engine_hit_rate: Annotated[
+        Number | None, means("estimate for a cache of this size: the least recently used spans are evicted")
+    ] = None
+    exactness: Annotated[str, means("`exact` or `approximate`, without the estimate")] = "approximate"
     notes: Annotated[list[str], means("assumptions")] = []
 
 
@@ -380,6 +384,9 @@ class Cache(Struct, frozen=True, kw_only=True):
             if counted.loaded:
                 every = "counted, with other tiers", counted.queries, counted.all_hits, counted.all_hit_rate
                 rows.insert(1 + bool(self.expected), every)
+        if self.expected is not None and (rate := self.expected.engine_hit_rate) not in (None, self.expected.hit_rate):
+            tokens = self.expected.input_tokens
+            rows.insert(1, ("expected, memory of the engine", tokens, round((rate or 0.0) * tokens), rate))
         return rows
 
     @property

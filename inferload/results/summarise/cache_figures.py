@@ -25,6 +25,7 @@ from inferload.scenario.schema.endpoints import ENDPOINTS
 from inferload.servers import prefix_counts, window_figures
 from inferload.servers.series import ServerSeries, by_target
 from inferload.workload.isolation import isolation
+from inferload.workload.prefix_cache.bounded import SentPrompts
 from inferload.workload.prefix_cache.expected import ASSUMED_BLOCK
 from inferload.workload.prefix_cache.sent import RoutedCaches, SentHits, SentSums
 from inferload.workload.sessions import Sessions
@@ -94,7 +95,7 @@ def figures(
         earlier=_against_earlier(run.of_pass.earlier, turns, earlier),
     )
     try:
-        found = _with_expected(run, turns, known, 0 if counted is None else counted.servers, earlier)
+        found = _with_expected(run, turns, known, counted, earlier)
     except _TooLong as error:
         return CacheFigures(known, note=str(error))
     expected = found.block.expected
@@ -108,17 +109,19 @@ def figures(
 
 
 def _with_expected(
-    run: Counts, turns: Turns | None, known: Cache, servers: int, earlier: OpenRun | None
+    run: Counts, turns: Turns | None, known: Cache, counted: prefix_counts.PrefixCache | None, earlier: OpenRun | None
 ) -> CacheFigures:
-    """Add the expected hits. `servers`: that count hits."""
+    """Add the expected hits."""
     source = Sessions(run.plan.scenario, run.plan.data)
     if turns is None or not source.repeatable or not ENDPOINTS[run.plan.scenario.request.endpoint].streamed:
         return CacheFigures(known)
-    hits = SentHits(known.block_size or ASSUMED_BLOCK, run.prompts.template) if earlier is None else _left_by(earlier)
+    block_size, size = known.block_size or ASSUMED_BLOCK, None if counted is None else counted.size
+    prompts = SentPrompts() if size and earlier is None else None
+    hits = SentHits(block_size, run.prompts.template, prompts) if earlier is None else _left_by(earlier)
     if hits is None:
         return CacheFigures(known)  # the content of the cache before the run is unknown
     hits.begin()
-    group = _group(servers, hits, run, turns)
+    group = _group(0 if counted is None else counted.servers, hits, run, turns)
     _check(turns.count, _MOST_TURNS, turns)
     for index, sent in sessions(turns.read, turns.wall_starts_ns(run.workers.workers)):
         apart = isolation(run.plan.scenario.cache.isolate, run.prompts.salt, index, run.prompts.salts)
@@ -128,6 +131,9 @@ def _with_expected(
         _check(hits.texts + (0 if group is None else group.texts), _MOST_TEXTS, turns)
     of_lengths = _notes_on_lengths(run.plan, run.prompts, hits.sums, known.block_size_from)
     expected = _expected_block(hits.sums, [*of_lengths, *_notes_on_answers(hits.sums)])
+    kept = None if prompts is None or size is None else prompts.kept_share(size)
+    if kept is not None and expected.hit_rate is not None:
+        expected = replace(expected, engine_tokens=size, engine_hit_rate=kept * expected.hit_rate)
     per_turn = _per_turn_block(hits.sums, known.counted)
     block = replace(known, expected=expected, per_turn=per_turn, routed=_routed_block(group))
     return CacheFigures(block, hits, lengths_exact=not of_lengths)

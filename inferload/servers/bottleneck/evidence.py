@@ -180,6 +180,7 @@ class WholeRun(Struct, frozen=True):
     """Figures and limits of the run. `expected_hit_rate`, `counted_hit_rate`: of the prefix caches of all servers."""
 
     expected_hit_rate: float | None = None
+    engine_hit_rate: float | None = None  # the same with the memory of the engine, an estimate
     counted_hit_rate: float | None = None
     slo: Mapping[str, float] = field(default_factory=dict)
     troubled: bool = False  # turns failed, or the server stopped answering or restarted

@@ -175,6 +175,8 @@ def _cache_miss(evidence: WindowEvidence) -> Finding | None:
     if expected is None or counted is None or expected - counted <= 0.10:
         return None
     hits = f"{percent(counted)} of the prompt tokens were prefix-cache hits; an unlimited cache would have had {percent(expected)}"
+    if evidence.run.engine_hit_rate is not None and evidence.run.engine_hit_rate < expected:
+        hits += f", the memory of the engine about {percent(evidence.run.engine_hit_rate)}"
     notes = (f"these rates are approximate: {note}" for note in evidence.run.hit_notes)
     return Finding("cache-miss-bound", 2.8, (hits, *notes), probable=True)
 

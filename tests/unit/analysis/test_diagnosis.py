@@ -405,6 +405,10 @@ def test_fewer_hits_than_an_unlimited_cache_would_have_are_a_finding(tmp_path: P
         "25 % of the prompt tokens were prefix-cache hits; an unlimited cache would have had 80 %",
         "these rates are approximate: a server has 2 engines",
     )
+    small = cache | {"expected": tokens | {"hit_rate": 0.8, "engine_hit_rate": 0.3}}
+    (server,) = diagnosed(run_with(tmp_path / "small", cache=small)).servers
+    (finding,) = [finding for finding in server.whole.findings if finding.code == "cache-miss-bound"]
+    assert finding.sentences[0].endswith("would have had 80 %, the memory of the engine about 30 %")
     loaded = cache | {"counted": {"queries": 4, "hits": 1, "hit_rate": 0.25, "loaded": 2}}  # 75 % of all tiers
     for name, other in (("unknown", cache | {"expected": None}), ("loaded", loaded)):
         (server,) = diagnosed(run_with(tmp_path / name, cache=other)).servers
