@@ -87,8 +87,9 @@ def _grown(servers: Sequence[ServerSeries], metric: str) -> int | None:
 
 def _size(servers: Sequence[ServerSeries], labels: Sequence[str]) -> int | None:
     """Return the size of the only cache, from a label or a gauge; None if there are several, or it is not known."""
-    gauges = (values for server in servers if (values := server.lowest(names.KV_CACHE_TOKENS)) is not None)
-    found = [*map(whole_number, labels), *(round(float(np.nanmin(values))) for values in gauges)]
+    gauges = (server.lowest(names.KV_CACHE_TOKENS) for server in servers)
+    known = (values[~np.isnan(values)] for values in gauges if values is not None)
+    found = [*map(whole_number, labels), *(round(float(values[-1])) for values in known if len(values))]
     return found[0] if len(found) == len(servers) == 1 else None
 
 

@@ -22,7 +22,7 @@ def _share(source: str, name: str, where: str) -> ServerFigure:
 
 
 def _gb(metric: str, title: str, text: str) -> ServerFigure:
-    text = f"KV moved {text}; of one rank of a parallel group"
+    text = f"KV moved {text}; of all ranks of a parallel group, of SGLang of one"
     return row(Count(Reading(metric), _GB), title, text, form="number", unit="GB")
 
 

@@ -132,7 +132,7 @@ def _with_expected(
     of_lengths = _notes_on_lengths(run.plan, run.prompts, hits.sums, known.block_size_from)
     expected = _expected_block(hits.sums, [*of_lengths, *_notes_on_answers(hits.sums)])
     kept = None if prompts is None or size is None else prompts.kept_share(size)
-    if kept is not None and expected.hit_rate is not None:
+    if kept is not None and expected.hit_rate is not None and _of_same(known.counted, expected.input_tokens):
         expected = replace(expected, engine_tokens=size, engine_hit_rate=kept * expected.hit_rate)
     per_turn = _per_turn_block(hits.sums, known.counted)
     block = replace(known, expected=expected, per_turn=per_turn, routed=_routed_block(group))
@@ -282,9 +282,14 @@ def _per_turn_block(sums: SentSums, counted: CountedHits | None) -> ReportedHits
     )
 
 
+def _of_same(counted: CountedHits | None, input_tokens: int) -> bool:
+    """Return True if the servers looked up the run's prompts and no others."""
+    return counted is not None and abs(counted.queries - input_tokens) <= _SAME * counted.queries
+
+
 def _included(input_tokens: int, cached: int, counted: CountedHits | None) -> str | None:
     """Return what reported tokens include, if the counts are of the same prompts and other tiers had hits."""
-    if counted is None or not counted.loaded or abs(counted.queries - input_tokens) > _SAME * counted.queries:
+    if counted is None or not counted.loaded or not _of_same(counted, input_tokens):
         return None
     share = (cached - counted.hits) / counted.loaded
     return "device hits" if abs(share) < _NEAR else "all tiers" if abs(share - 1) < _NEAR else "neither"

@@ -3,6 +3,7 @@
 Means and shares of gauges are over the scrapes of the window; counts and rates are between its first and last scrape.
 """
 
+import math
 import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -15,6 +16,7 @@ from msgspec import Struct, field
 
 from inferload.base.deployments import Deployment
 from inferload.base.numbers import whole
+from inferload.figures.pages.page_kinds import VLLM
 from inferload.figures.servers import server_figures
 from inferload.figures.servers.server_formulas import Window, known
 from inferload.figures.servers.tier_figures import LOAD_OF_REQUEST
@@ -243,6 +245,16 @@ def max_num_seqs(deployed: Deployment) -> int | None:
     return None if value is None else int(value)
 
 
+def ranks_of(setup: Setup) -> int | None:
+    """Return the ranks whose transfers a server counts together: of vLLM all of an engine; None if they are not known."""
+    if setup.server != VLLM.key or setup.gpus == 0:
+        return 1
+    if setup.command is None or option_of(setup.command, "--config") is not None:
+        return None
+    options = (option_of(setup.command, f"--{kind}-parallel-size") for kind in ("tensor", "pipeline"))
+    return math.prod(int(quantity(option) or 1) for option in options)
+
+
 def stream_interval(deployed: Deployment) -> int | None:
     """Return the configured tokens per event (vLLM's default: 1); None if the options of the server are not known."""
     if deployed.command is None or option_of(deployed.command, "--config") is not None:
@@ -269,5 +281,7 @@ def quantity(text: str | None) -> float | None:
     return None
 
 
-_SHORT = {"-q": "--quantization", "-dt": "--dtype", "-tp": "--tensor-parallel-size"}
+_SHORT = {
+    **{"-q": "--quantization", "-dt": "--dtype", "-tp": "--tensor-parallel-size", "-pp": "--pipeline-parallel-size"}
+}
 _UNITS = {"k": 1000, "K": 1024, "m": 1000**2, "M": 1024**2}

@@ -11,7 +11,7 @@ from inferload.figures.client_figures import LATE_CLIENT, LEAST_DELAY_MS
 from inferload.figures.rate_figures import HELD_EVENTS, joined_on_the_way
 from inferload.figures.turn_figures import ITL, TPOT
 from inferload.servers.bottleneck import queue_rules
-from inferload.servers.bottleneck.evidence import LEAST_STILL_S, ItlByLoad, WindowEvidence, mean_of
+from inferload.servers.bottleneck.evidence import LEAST_STILL_S, ItlByLoad, WindowEvidence, mean_of, ranks_of
 from inferload.servers.bottleneck.finding import BUSY_CLIENT, LEAST_QUEUE_MS, QUEUED_SHARE, Finding
 
 KEPT_UP = "kept-up"
@@ -186,13 +186,12 @@ def _tier_load(evidence: WindowEvidence) -> Finding | None:
     served = evidence.served
     if served.load_ms is None or served.queue_ms is None or served.prefill_ms is None:
         return None
-    before_ms = served.queue_ms + served.prefill_ms
-    if served.load_ms < LEAST_QUEUE_MS or served.load_ms <= _LOAD_SHARE * before_ms:
+    ranks = ranks_of(evidence.setup)
+    load_ms, before_ms = served.load_ms / (ranks or 1), served.queue_ms + served.prefill_ms
+    if load_ms < LEAST_QUEUE_MS or load_ms <= _LOAD_SHARE * before_ms:
         return None
-    figures = (
-        f"loads of KV take {number(served.load_ms)} ms per request, queue and prefill together {number(before_ms)} ms"
-    )
-    return Finding("tier-load", 3.6, (figures,), probable=served.load_ms > before_ms, figures=figures)
+    figures = f"loads of KV take {number(load_ms)} ms per request, queue and prefill together {number(before_ms)} ms"
+    return Finding("tier-load", 3.6, (figures,), probable=ranks is None or load_ms > before_ms, figures=figures)
 
 
 def _speculation(evidence: WindowEvidence) -> Finding | None:
@@ -396,8 +395,8 @@ RULES: tuple[CauseRule, ...] = (
         "Loads from another cache tier",
         f"by the server's own counters, loads of KV from other tiers take {LEAST_QUEUE_MS:g} ms per request or more, and more "
         f"than {percent(_LOAD_SHARE)} of its time in queue and prefill",
-        "needs the seconds of loads ([tiers](../background/cache.md#tiers)); probable if they exceed that time: loads overlap, or "
-        "are of requests that have not ended",
+        "needs the seconds of loads ([tiers](../background/cache.md#tiers)); probable if they exceed that time (loads overlap, or "
+        "are of requests that have not ended), and if the command line of vLLM is not known, which counts those of all ranks",
         _tier_load,
     ),
     CauseRule(

@@ -121,6 +121,8 @@ BURSTS = structs.replace(scrapes(4, 0, 0.2), capacity=np.where(np.arange(40) < 4
 
 LATE = {"client_ttft_ms": 420.0, "client_reasons": (ClientReason("client_delay", "suspect", "late"),)}
 
+TWO_RANKS = {"server": "vllm", "command": ("vllm", "serve", "-tp", "2")}
+
 # Each threshold of a rule. Of a list: a value that reaches it, and one just short of it.
 THRESHOLDS: list[tuple[str, dict[str, Any]]] = [
     ("decode-bound", {"itl_by_running": [(10.0, 11.6), (10.0, 11.5)]}),
@@ -143,6 +145,7 @@ THRESHOLDS: list[tuple[str, dict[str, Any]]] = [
     ("stream-held", {"events_per_arrival": [16.0, 8.0], "client_delay_p99_ms": 70.0}),
     ("cache-miss-bound", {"expected_hit_rate": [0.51, 0.5], "counted_hit_rate": 0.4}),
     ("tier-load", {"queue_ms": 60.0, "prefill_ms": 40.0, "load_ms": [50.1, 50.0]}),
+    ("tier-load", TWO_RANKS | {"queue_ms": 60.0, "prefill_ms": 40.0, "load_ms": [100.1, 100.0]}),
     ("tier-load", {"queue_ms": 0.0, "prefill_ms": 12.0, "load_ms": [10.0, 9.9]}),
     ("preemption-thrash", {"preemptions": [10, 9]}),
     ("preemption-thrash", {"preemptions": 10, "finished": [199, 200]}),
@@ -203,6 +206,8 @@ NOT_RUNNING = structs.replace(scrapes(20, 6, 0.3, head=900), running=np.full(40,
         ("kv-bound", {"max_num_seqs": None, "scrapes": structs.replace(MOVING, kv_usage=np.full(40, 0.99))} | TIMES),
         ("decode-bound", CASES["decode-bound"] | {"computed_tok_per_s": None}),
         ("decode-bound", CASES["decode-bound"] | {"generation_tok_per_s": None}),
+        ("tier-load", CASES["tier-load"] | {"server": "vllm", "command": None}),  # of how many ranks
+        ("tier-load", CASES["tier-load"] | {"load_ms": 81.0}),
         (None, {"troubled": True}),  # turns failed
         (None, {"queue_ms": 250.0, "scrapes": BURSTS}),
     ],
