@@ -134,6 +134,13 @@ ADVICE: Mapping[str, tuple[Advice, ...]] = {
             "resume it (vLLM: /resume, /wake_up)", "turns wait although it is idle", "TTFT shorter, throughput higher"
         ),
     ),
+    "tier-load": (
+        Advice(
+            "the same run without the other tiers, or with a faster one",
+            "a load pays only if it takes less time than the prefill that it saves",
+            "TTFT shorter if the prefill is, TPOT unchanged, throughput unchanged",
+        ),
+    ),
     "preemption-thrash": (
         Advice(
             "--max-num-seqs lower",

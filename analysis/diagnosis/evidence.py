@@ -128,7 +128,8 @@ def _whole_run(summary: Summary | None, slo: Mapping[str, float]) -> facts.Whole
     of_one = None if expected is None else expected.hit_rate
     return facts.WholeRun(
         expected_hit_rate=of_one if expected is None or routed is None else routed.stay_hit_rate,
-        counted_hit_rate=None if counted is None else counted.hit_rate,
+        engine_hit_rate=None if expected is None or routed is not None else expected.engine_hit_rate,
+        counted_hit_rate=None if counted is None else counted.all_hit_rate,
         hit_notes=tuple(summary.cache.notes),
         slo=slo,
     )

@@ -54,7 +54,7 @@ def _routing(run: RunFrames, group: Sequence[WindowEvidence]) -> routing.Routing
     if run.summary is None or run.summary.cache.enabled is False:
         return None
     counted, expected, routed = run.summary.cache.counted, run.summary.cache.expected, run.summary.cache.routed
-    if counted is None or counted.hit_rate is None or expected is None or routed is None:
+    if counted is None or counted.all_hit_rate is None or expected is None or routed is None:
         return None
     if routed.servers != len(group) or routed.stay_hit_rate is None or routed.in_turn_hit_rate is None:
         return None
@@ -65,7 +65,9 @@ def _routing(run: RunFrames, group: Sequence[WindowEvidence]) -> routing.Routing
     known = {target: rate for target, rate in by_server.items() if rate is not None}
     attributed = all(evidence.client.attributed for evidence in group)
     moved = routing.moved_share(run.turns, known) if attributed else None
-    return routing.Routing(counted.hit_rate, known, routed.stay_hit_rate, routed.in_turn_hit_rate, moved)
+    if moved is None and counted.loaded:  # hits of a tier that servers share do not tell where turns went
+        return None
+    return routing.Routing(counted.all_hit_rate, known, routed.stay_hit_rate, routed.in_turn_hit_rate, moved)
 
 
 def _hit_rate(run: RunFrames, target: str) -> float | None:

@@ -57,8 +57,14 @@ _CACHE = (
         "%",
         "hit rate of an unlimited prefix cache, computed from the parts of the prompts",
     ),
+    (
+        "expected, memory of the engine",
+        "%",
+        "estimate: the same with a cache of the engine's size, least recently used first",
+    ),
     ("expected, upper bound", "%", "the same, if every part that may be shared counts as shared"),
     ("counted by the server", "%", "vllm:prefix_cache_hits_total / vllm:prefix_cache_queries_total over the run"),
+    ("counted, with other tiers", "%", "the same, with hits in the tiers beyond the memory of the engines (`tiers`)"),
     (
         "reported with answers",
         "%",

@@ -18,11 +18,13 @@ class PrefixCache(Struct, frozen=True):
 
     queries: int | None  # tokens
     hits: int | None  # tokens
+    loaded: int | None  # tokens whose KV came from tiers beyond the memory of the engines, beside the hits
     block_size: int | None
     enabled: bool | None
     between_wall_ns: tuple[int, int] | None = None  # first and last scrape of the counts, of all targets
     servers: int = 0  # that count tokens
     engines: int = 1  # of the server with most, each with a cache of its own
+    size: int | None = None  # tokens that fit into the memory of the only engine
 
     def missed(self, first_wall_ns: int, last_wall_ns: int) -> list[str]:
         """Describe the parts of a load between these instants that the counts lack; empty if none."""
@@ -51,6 +53,7 @@ def prefix_cache(servers: Sequence[ServerSeries]) -> PrefixCache:
     return PrefixCache(
         _grown(servers, names.PREFIX_QUERIES),
         _grown(servers, names.PREFIX_HITS),
+        _loaded(servers),
         whole_number(size),
         {"True": True, "False": False}.get(switch),
         _between(servers),
@@ -59,6 +62,7 @@ def prefix_cache(servers: Sequence[ServerSeries]) -> PrefixCache:
             (len({of.labels.get("engine") for of in server.series(names.PREFIX_QUERIES)}) for server in servers),
             default=1,
         ),
+        _size(servers, [labels.get("kv_cache_size_tokens", "") for labels in configs]),
     )
 
 
@@ -79,6 +83,20 @@ def _grown(servers: Sequence[ServerSeries], metric: str) -> int | None:
     counted = [values for values in grown if values is not None and len(values)]
     total = sum(float(values[-1] - values[0]) for values in counted)
     return round(total) if counted and len(counted) == len(grown) else None
+
+
+def _size(servers: Sequence[ServerSeries], labels: Sequence[str]) -> int | None:
+    """Return the size of the only cache, from a label or a gauge; None if there are several, or it is not known."""
+    gauges = (server.lowest(names.KV_CACHE_TOKENS) for server in servers)
+    known = (values[~np.isnan(values)] for values in gauges if values is not None)
+    found = [*map(whole_number, labels), *(round(float(values[-1])) for values in known if len(values))]
+    return found[0] if len(found) == len(servers) == 1 else None
+
+
+def _loaded(servers: Sequence[ServerSeries]) -> int | None:
+    grown = [server.grown(names.CACHED_BY_SOURCE, source=tier) for server in servers for tier in names.BEYOND]
+    counted = [float(values[-1] - values[0]) for values in grown if values is not None and len(values)]
+    return round(sum(counted)) if counted else None
 
 
 def whole_number(text: str) -> int | None:

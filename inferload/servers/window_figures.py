@@ -12,7 +12,7 @@ import numpy as np
 from inferload.figures.pages import metric_names as names
 from inferload.figures.servers import server_figures
 from inferload.figures.servers.server_entry import FigureValue, Histogram, MeanAndMax
-from inferload.figures.servers.server_figure import OF_OTHER_PAGES, ROUTER, SPEC_DECODE, ServerFigure
+from inferload.figures.servers.server_figure import OF_OTHER_PAGES, ROUTER, SPEC_DECODE, TIERS, ServerFigure
 from inferload.figures.servers.server_figures import (
     DRAFTS,
     ENGINE_GAUGES,
@@ -81,11 +81,12 @@ def _entry(window: ServerWindow) -> Server:
     for row in SERVER_FIGURES:
         groups.setdefault(row.block, {})[row.entry_key] = _value(row, window)
     groups[SPEC_DECODE]["acceptance_by_position"] = _by_position(window)
+    groups[TIERS]["hits"] = _counts_by(window, names.CACHED_BY_SOURCE, ("source",))
     groups[ROUTER]["attempts_by_server"] = _counts_by(window, names.ROUTER_ATTEMPTS, _SERVER_LABELS)
     blocks: dict[str, Any] = {
         block: server_figures.BLOCKS[block](**values)
         for block, values in groups.items()
-        if block is not None and any(map(_says_something, values.values()))
+        if block is not None and any(_says_something(block, *each) for each in values.items())
     }
     return Server(
         target=server.target,
@@ -125,8 +126,13 @@ def _mean_and_max(row: ServerFigure, window: ServerWindow) -> MeanAndMax:
     return MeanAndMax(mean=row.number(window, "mean"), max=row.number(window, "max"))
 
 
-def _says_something(value: Any) -> bool:
-    """Return True if a value of a group is known, and is no count of 0, such as the drafts of a server without speculation."""
+def _says_something(block: str, name: str, value: Any) -> bool:
+    """Return True if a value of a group is known, and is no count of 0, such as the drafts of a server without speculation.
+
+    Hits in the memory of the engine do not say that there are other tiers.
+    """
+    if block == TIERS and name.startswith(("hits", names.DEVICE)):
+        return False
     return value != MeanAndMax() if isinstance(value, MeanAndMax) else bool(value)
 
 

@@ -1,5 +1,7 @@
 """Expected cache hits and those of vLLM on the CPU: system prompts, sessions, tool loops, adapters, cold and warm passes."""
 
+import json
+import urllib.request
 from pathlib import Path
 from typing import Any
 
@@ -91,6 +93,27 @@ def test_each_adapter_has_its_own_prefix_cache(vllm_features: LocalServer, tmp_p
     assert waiting["capacity"]["max"] == 0 < waiting["deferred"]["max"]  # for the only slot
     counted = [line for line in vllm_servers.page(vllm_features).splitlines() if "generation_tokens_total{" in line]
     assert ['model_name="tiny"' in line for line in counted] == [True]
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(900)
+def test_prompts_are_loaded_from_a_folder_after_the_memory_was_emptied(tmp_path: Path) -> None:
+    connector = {"kv_connector": "ExampleConnector", "kv_role": "kv_both"}
+    connector |= {"kv_connector_extra_config": {"shared_storage_path": str(tmp_path / "kv")}}
+    alone = CHAT | {"turns": 1, "system_prompt_tokens": 0}
+    with vllm_servers.serving("--kv-transfer-config", json.dumps(connector)) as (server,):
+        for emptied in (False, True):
+            changes = {"workload": alone, "phases__sessions": 8, "cache": {"salt": "same"}}
+            folder = vllm_servers.run(server, tmp_path / str(emptied), arrivals__users=1, **changes)
+            summary = summary_of(folder)
+            counted, per_turn = (summary["cache"][name] for name in ("counted", "per_turn"))
+            loaded = summary["cache"]["expected"]["cacheable_tokens"] if emptied else 0
+            assert (counted["hits"], counted["loaded"], per_turn["cached_tokens"]) == (0, loaded, loaded)
+            assert per_turn["includes"] == ("all tiers" if emptied else None)
+            tiers = summary["servers"][0]["tiers"]
+            assert (tiers and tiers["hits"]) == ({"external_unspecified": loaded} if emptied else None)
+            request = urllib.request.Request(f"{server.url}/reset_prefix_cache", method="POST")
+            urllib.request.urlopen(request, timeout=30).close()
 
 
 @pytest.mark.soak

@@ -19,6 +19,8 @@ PREEMPTIONS = "vllm:num_preemptions_total"
 PROMPT_TOKENS = "vllm:prompt_tokens_total"  # cached tokens included
 PROMPT_TOKENS_BY_SOURCE = "vllm:prompt_tokens_by_source_total"  # label source: local_compute is the computed part
 PROMPT_TOKENS_CACHED = "vllm:prompt_tokens_cached_total"
+# Label source: DEVICE and the tiers beyond it. Counted at admission, as the queries; their sum is that of all prefix-cache hits.
+CACHED_BY_SOURCE = "vllm:prompt_tokens_cached_by_source_total"
 GENERATION_TOKENS = "vllm:generation_tokens_total"
 FINISHED = "vllm:request_success_total"
 HTTP_REQUESTS = "http_requests_total"  # of vLLM's API server; labels handler, method, status
@@ -32,6 +34,15 @@ MM_HITS = "vllm:mm_cache_hits_total"
 PROCESS_CPU = "process_cpu_seconds_total"
 PROCESS_START = "process_start_time_seconds"  # a gauge; it changes when the server restarts
 
+# Counters of transfers between the KV cache and the tiers beyond it.
+LOAD_BYTES, STORE_BYTES = "vllm:kv_offload_load_bytes_total", "vllm:kv_offload_store_bytes_total"
+LOAD_SECONDS, STORE_SECONDS = "vllm:kv_offload_load_time_total", "vllm:kv_offload_store_time_total"
+LOADS = "vllm:kv_offload_load_size_count"
+# The same between host memory and the tiers beyond that.
+READ_BYTES, WRITTEN_BYTES = "vllm:kv_offload_tiering_read_bytes_total", "vllm:kv_offload_tiering_write_bytes_total"
+READ_SECONDS = "vllm:kv_offload_tiering_read_time_total"
+HOST_USAGE = "vllm:kv_offload_cpu_cache_usage_perc"  # a gauge, 0..1
+
 # Histograms, in seconds.
 TTFT = "vllm:time_to_first_token_seconds"
 ITL = "vllm:inter_token_latency_seconds"  # one sample per engine output of a request, not per token
@@ -41,6 +52,8 @@ DECODE = "vllm:request_decode_time_seconds"
 E2E = "vllm:e2e_request_latency_seconds"
 
 LOCAL_COMPUTE = "local_compute"
+DEVICE, HOST, DISK, PEER, OTHER = "device", "host", "disk", "p2p", "external_unspecified"
+BEYOND = (HOST, DISK, PEER, OTHER)  # tiers beyond the memory of the engine
 CAPACITY, DEFERRED = "capacity", "deferred"
 AWAKE = "awake"
 DROPPED = (
@@ -83,6 +96,7 @@ ROUTER_QUEUE = ROUTER + "queue_seconds"  # a histogram
 # Counters without a name in vLLM.
 FAILED = "inferload_requests_failed_total"  # label reason
 MIGRATIONS = "inferload_migrations_total"
+OFFLOAD_FAILURES = "inferload_offload_failures_total"
 PREFILL_SECONDS = "inferload_prefill_seconds_total"  # sum over requests, counted with the computed prompt tokens
 DECODE_SECONDS = "inferload_decode_seconds_total"  # the same, with the output tokens
 

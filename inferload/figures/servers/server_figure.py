@@ -17,6 +17,7 @@ from inferload.figures.servers.server_formulas import (
     Gauge,
     HistogramMean,
     HitRate,
+    HitShare,
     Rate,
     Restarts,
     Statistic,
@@ -27,6 +28,7 @@ from inferload.figures.servers.server_formulas import (
 GPU = "gpu"
 ROUTER = "router"
 SPEC_DECODE = "spec_decode"
+TIERS = "tiers"
 OF_OTHER_PAGES = (GPU, ROUTER)  # blocks that engines do not have
 
 
@@ -84,8 +86,9 @@ class ServerFigure(Figure, frozen=True, kw_only=True):
 
     def names_on(self, kind: PageKind, *, optional: bool = True) -> tuple[str, ...]:
         """Return a page's names for the metrics of one source of the figure; empty if it has not all of a source."""
-        sources = self.formula.alternatives if isinstance(self.formula, HitRate) else (self.formula.readings,)
-        of_sources = ([kind.names_of(reading.metric, optional=optional) for reading in source] for source in sources)
+        formula = self.formula
+        sources = formula.alternatives if isinstance(formula, HitRate | HitShare) else (formula.readings,)
+        of_sources = ([kind.names_of(each.metric, each.label, optional=optional) for each in of] for of in sources)
         return tuple(dict.fromkeys(chain.from_iterable(chain.from_iterable(each for each in of_sources if all(each)))))
 
     def lacking(self, kind: PageKind | None) -> str | None:

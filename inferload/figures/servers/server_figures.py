@@ -16,7 +16,7 @@ from inferload.figures.pages import metric_names as names
 from inferload.figures.pages.page_kinds import PREFIXES, PageKind
 from inferload.figures.servers.server_blocks import Gpu, Router, Speculation, WaitingByReason
 from inferload.figures.servers.server_entry import Histogram, MeanAndMax, ServerFacts
-from inferload.figures.servers.server_figure import GPU, ROUTER, SPEC_DECODE, ServerFigure, row
+from inferload.figures.servers.server_figure import GPU, ROUTER, SPEC_DECODE, TIERS, ServerFigure, row
 from inferload.figures.servers.server_formulas import (
     Count,
     Gauge,
@@ -27,6 +27,7 @@ from inferload.figures.servers.server_formulas import (
     Reading,
     Restarts,
 )
+from inferload.figures.servers.tier_figures import Tiers
 
 _COMPUTED = Reading(names.PROMPT_TOKENS_BY_SOURCE, label=("source", names.LOCAL_COMPUTE))
 _KV, _OUTPUT, _PROMPT, _REQUESTS = ("KV cache and cache hits, %", "output, tok/s", "prompt, tok/s", "requests")
@@ -77,7 +78,7 @@ BEFORE_FIRST_TOKEN = row(
 HIT_RATE = row(
     HitRate(),
     "prefix cache hit rate",
-    "prompt tokens found in the prefix cache / prompt tokens looked up at admission",
+    "prompt tokens found in the prefix cache / prompt tokens looked up at admission; of vLLM without other tiers (`tiers`)",
     form="share",
     better="higher",
     live=("hits", _KV),
@@ -232,6 +233,9 @@ class Server(ServerFacts, frozen=True, kw_only=True):
     prefill_tok_per_s: Annotated[Number | None, PREFILL_SPEED] = None
     decode_tok_per_s: Annotated[Number | None, DECODE_SPEED] = None
     spec_decode: Annotated[Speculation | None, Meta(description="speculative decoding; null without drafts")] = None
+    tiers: Annotated[
+        Tiers | None, Meta(description="tiers of the KV cache; null if only the engine's memory is used")
+    ] = None
     ttft_ms: Annotated[Histogram | None, TTFT] = None
     itl_ms: Annotated[Histogram | None, ITL] = None
     queue_ms: Annotated[Histogram | None, QUEUE] = None
@@ -245,7 +249,7 @@ class Server(ServerFacts, frozen=True, kw_only=True):
 
 
 BLOCKS: Mapping[str, type[Struct]] = MappingProxyType(
-    {"waiting_by_reason": WaitingByReason, SPEC_DECODE: Speculation, GPU: Gpu, ROUTER: Router}
+    {"waiting_by_reason": WaitingByReason, SPEC_DECODE: Speculation, TIERS: Tiers, GPU: Gpu, ROUTER: Router}
 )
 
 

@@ -97,10 +97,12 @@ class Gauge(_OfOne, frozen=True):
 
 
 class Count(_OfOne, frozen=True):
-    """Increase of a counter."""
+    """Increase of a counter, multiplied by `scale`."""
+
+    scale: float = 1.0
 
     def value(self, window: Window, statistic: Statistic = "mean") -> Floats:
-        return window.delta(self.reading)
+        return np.asarray(window.delta(self.reading) * self.scale)
 
 
 class Rate(_OfOne, frozen=True):
@@ -111,19 +113,20 @@ class Rate(_OfOne, frozen=True):
 
 
 class Ratio(Struct, frozen=True):
-    """`plus` + increase of one counter / increase of another; unknown without an increase of the latter."""
+    """`plus` + `scale` x increase of one counter / increase of another; unknown without an increase of the latter."""
 
     statistics: ClassVar[tuple[Statistic, ...]] = ()
     part: Reading
     whole: Reading
     plus: float = 0.0
+    scale: float = 1.0
 
     @property
     def readings(self) -> tuple[Reading, ...]:
         return (self.part, self.whole)
 
     def value(self, window: Window, statistic: Statistic = "mean") -> Floats:
-        return np.asarray(self.plus + _quotient(window.delta(self.part), window.delta(self.whole)))
+        return np.asarray(self.plus + self.scale * _quotient(window.delta(self.part), window.delta(self.whole)))
 
 
 class HistogramMean(Struct, frozen=True):
@@ -181,6 +184,23 @@ class HitRate(Struct, frozen=True):
         if all(window.publishes(reading.metric) for reading in self.cached.readings):
             return "prompt tokens"
         return GAUGE if window.publishes(names.HIT_RATE) else None
+
+
+class HitShare(_OfOne, frozen=True):
+    """Hits over the prompt tokens looked up; over all prompt tokens on a page without lookups, or with the device's cache off."""
+
+    @property
+    def alternatives(self) -> tuple[tuple[Reading, Reading], ...]:
+        """Readings of each source."""
+        return tuple((self.reading, whole) for whole in (HitRate.looked_up.whole, HitRate.cached.whole))
+
+    @property
+    def readings(self) -> tuple[Reading, ...]:
+        return tuple(dict.fromkeys(chain.from_iterable(self.alternatives)))
+
+    def value(self, window: Window, statistic: Statistic = "mean") -> Floats:
+        of_queries, of_prompts = (Ratio(*each).value(window) for each in self.alternatives)
+        return np.where(np.isnan(of_queries), of_prompts, of_queries)
 
 
 GAUGE = "gauge"  # source of a hit rate that the server computed

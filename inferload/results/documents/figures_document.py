@@ -281,7 +281,11 @@ class ExpectedHits(Struct, frozen=True, kw_only=True):
     cacheable_share: Annotated[Number | None, means("cacheable over input tokens")] = None
     cached_tokens: Annotated[Count, means("prompt tokens that an earlier prompt left in the cache")]
     hit_rate: Annotated[Number | None, means("cached over input tokens")] = None
-    exactness: Annotated[str, means("`exact` or `approximate`")] = "approximate"
+    engine_tokens: Annotated[Count | None, means("tokens that fit into the memory of the only engine")] = None
+    engine_hit_rate: Annotated[
+        Number | None, means("estimate for a cache of this size: the least recently used spans are evicted")
+    ] = None
+    exactness: Annotated[str, means("`exact` or `approximate`, without the estimate")] = "approximate"
     notes: Annotated[list[str], means("assumptions")] = []
 
 
@@ -291,7 +295,20 @@ class CountedHits(Struct, frozen=True, kw_only=True):
     queries: Annotated[Count, means("tokens looked up")]
     hits: Annotated[Count, means("tokens found")]
     hit_rate: Annotated[Number | None, means("tokens found over tokens looked up")] = None
+    loaded: Annotated[
+        Count | None, means("tokens loaded from other tiers or servers, beside those found; null: not counted")
+    ] = None
     notes: Annotated[list[str], means("load outside the scrapes")] = []
+
+    @property
+    def all_hits(self) -> int:
+        """Tokens found, and loaded from other tiers."""
+        return self.hits + (self.loaded or 0)
+
+    @property
+    def all_hit_rate(self) -> float | None:
+        """Hit rate of all tiers."""
+        return None if self.hit_rate is None else self.all_hits / self.queries
 
 
 class RoutedHits(Struct, frozen=True, kw_only=True):
@@ -312,6 +329,18 @@ class ReportedHits(Struct, frozen=True, kw_only=True):
     cached_tokens: Annotated[Count, means("cached tokens that they reported")]
     hit_rate: Annotated[Number | None, means("cached over input tokens")] = None
     of_cacheable: Annotated[Number | None, means("share of the cacheable tokens")] = None
+    includes: Annotated[
+        str | None,
+        means("`device hits` or `all tiers`, by the server's counts; `neither`; null: no other tiers, or not decided"),
+    ] = None
+
+
+_REPORTED = {
+    "device hits": "the answers report hits in the memory of the engine only, without {loaded:,} tokens from other tiers",
+    "all tiers": "the cached tokens of the answers contain {loaded:,} tokens that were loaded from other tiers",
+    "neither": "the answers report neither the hits in the memory of the engine nor those of all tiers: with a remote "
+    "prefill they may be those of the prefill server",
+}
 
 
 class PairedMeasure(Struct, frozen=True, kw_only=True):
@@ -361,9 +390,18 @@ class Cache(Struct, frozen=True, kw_only=True):
         if self.counted is not None:
             counted = self.counted
             rows.insert(bool(self.expected), ("counted by the server", counted.queries, counted.hits, counted.hit_rate))
+            if counted.loaded:
+                every = "counted, with other tiers", counted.queries, counted.all_hits, counted.all_hit_rate
+                rows.insert(1 + bool(self.expected), every)
+        if self.expected is not None and (rate := self.expected.engine_hit_rate) not in (None, self.expected.hit_rate):
+            tokens = self.expected.input_tokens
+            rows.insert(1, ("expected, memory of the engine", tokens, round((rate or 0.0) * tokens), rate))
         return rows
 
     @property
     def notes(self) -> list[str]:
         """Notes on expected and counted hits."""
-        return [note for hits in (self.expected, self.counted) if hits is not None for note in hits.notes]
+        found = [note for hits in (self.expected, self.counted) if hits is not None for note in hits.notes]
+        if self.per_turn and self.per_turn.includes and self.counted:
+            found.append(_REPORTED[self.per_turn.includes].format(loaded=self.counted.loaded or 0))
+        return found

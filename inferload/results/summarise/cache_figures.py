@@ -25,6 +25,7 @@ from inferload.scenario.schema.endpoints import ENDPOINTS
 from inferload.servers import prefix_counts, window_figures
 from inferload.servers.series import ServerSeries, by_target
 from inferload.workload.isolation import isolation
+from inferload.workload.prefix_cache.bounded import SentPrompts
 from inferload.workload.prefix_cache.expected import ASSUMED_BLOCK
 from inferload.workload.prefix_cache.sent import RoutedCaches, SentHits, SentSums
 from inferload.workload.sessions import Sessions
@@ -37,6 +38,7 @@ _MOST_ROUTED = 100_000  # turns, each of which is added to two more caches
 # before every prompt, and a block.
 _LENGTHS_OFF = 0.25
 _TEMPLATE_TOKENS = 64
+_SAME, _NEAR = 0.01, 0.1  # prompt tokens that may differ, and the same of loaded tokens
 _ASSUMED = f"blocks of {ASSUMED_BLOCK} tokens are assumed, because the server does not report it: see cache.block_size"
 
 
@@ -93,7 +95,7 @@ def figures(
         earlier=_against_earlier(run.of_pass.earlier, turns, earlier),
     )
     try:
-        found = _with_expected(run, turns, known, 0 if counted is None else counted.servers, earlier)
+        found = _with_expected(run, turns, known, counted, earlier)
     except _TooLong as error:
         return CacheFigures(known, note=str(error))
     expected = found.block.expected
@@ -107,17 +109,19 @@ def figures(
 
 
 def _with_expected(
-    run: Counts, turns: Turns | None, known: Cache, servers: int, earlier: OpenRun | None
+    run: Counts, turns: Turns | None, known: Cache, counted: prefix_counts.PrefixCache | None, earlier: OpenRun | None
 ) -> CacheFigures:
-    """Add the expected hits. `servers`: that count hits."""
+    """Add the expected hits."""
     source = Sessions(run.plan.scenario, run.plan.data)
     if turns is None or not source.repeatable or not ENDPOINTS[run.plan.scenario.request.endpoint].streamed:
         return CacheFigures(known)
-    hits = SentHits(known.block_size or ASSUMED_BLOCK, run.prompts.template) if earlier is None else _left_by(earlier)
+    block_size, size = known.block_size or ASSUMED_BLOCK, None if counted is None else counted.size
+    prompts = SentPrompts() if size and earlier is None else None
+    hits = SentHits(block_size, run.prompts.template, prompts) if earlier is None else _left_by(earlier)
     if hits is None:
         return CacheFigures(known)  # the content of the cache before the run is unknown
     hits.begin()
-    group = _group(servers, hits, run, turns)
+    group = _group(0 if counted is None else counted.servers, hits, run, turns)
     _check(turns.count, _MOST_TURNS, turns)
     for index, sent in sessions(turns.read, turns.wall_starts_ns(run.workers.workers)):
         apart = isolation(run.plan.scenario.cache.isolate, run.prompts.salt, index, run.prompts.salts)
@@ -127,7 +131,11 @@ def _with_expected(
         _check(hits.texts + (0 if group is None else group.texts), _MOST_TEXTS, turns)
     of_lengths = _notes_on_lengths(run.plan, run.prompts, hits.sums, known.block_size_from)
     expected = _expected_block(hits.sums, [*of_lengths, *_notes_on_answers(hits.sums)])
-    block = replace(known, expected=expected, per_turn=_per_turn_block(hits.sums), routed=_routed_block(group))
+    kept = None if prompts is None or size is None else prompts.kept_share(size)
+    if kept is not None and expected.hit_rate is not None and _of_same(known.counted, expected.input_tokens):
+        expected = replace(expected, engine_tokens=size, engine_hit_rate=kept * expected.hit_rate)
+    per_turn = _per_turn_block(hits.sums, known.counted)
+    block = replace(known, expected=expected, per_turn=per_turn, routed=_routed_block(group))
     return CacheFigures(block, hits, lengths_exact=not of_lengths)
 
 
@@ -193,6 +201,7 @@ def _counted_block(counted: prefix_counts.PrefixCache | None, load: tuple[int, i
         queries=counted.queries,
         hits=counted.hits,
         hit_rate=counted.hits / counted.queries,
+        loaded=counted.loaded,
         notes=[f"the server's count {text}" for text in missed],
     )
 
@@ -257,8 +266,8 @@ def _notes_on_lengths(plan: Plan, prompts: Prompts, sums: SentSums, source: str 
     return notes
 
 
-def _per_turn_block(sums: SentSums) -> ReportedHits | None:
-    """Sums of the hits reported with each answer; None without a report."""
+def _per_turn_block(sums: SentSums, counted: CountedHits | None) -> ReportedHits | None:
+    """Sums of the hits reported with each answer; None without a report. `counted`: by the servers."""
     reported = sums.reported.expected
     if not reported.turns:
         return None
@@ -269,4 +278,18 @@ def _per_turn_block(sums: SentSums) -> ReportedHits | None:
         cached_tokens=cached,
         hit_rate=cached / reported.input if reported.input else None,
         of_cacheable=cached / reported.cacheable if reported.cacheable else None,
+        includes=_included(reported.input, cached, counted),
     )
+
+
+def _of_same(counted: CountedHits | None, input_tokens: int) -> bool:
+    """Return True if the servers looked up the run's prompts and no others."""
+    return counted is not None and abs(counted.queries - input_tokens) <= _SAME * counted.queries
+
+
+def _included(input_tokens: int, cached: int, counted: CountedHits | None) -> str | None:
+    """Return what reported tokens include, if the counts are of the same prompts and other tiers had hits."""
+    if counted is None or not counted.loaded or not _of_same(counted, input_tokens):
+        return None
+    share = (cached - counted.hits) / counted.loaded
+    return "device hits" if abs(share) < _NEAR else "all tiers" if abs(share - 1) < _NEAR else "neither"

@@ -3,6 +3,7 @@
 Means and shares of gauges are over the scrapes of the window; counts and rates are between its first and last scrape.
 """
 
+import math
 import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -15,8 +16,10 @@ from msgspec import Struct, field
 
 from inferload.base.deployments import Deployment
 from inferload.base.numbers import whole
+from inferload.figures.pages.page_kinds import VLLM
 from inferload.figures.servers import server_figures
-from inferload.figures.servers.server_formulas import Window
+from inferload.figures.servers.server_formulas import Window, known
+from inferload.figures.servers.tier_figures import LOAD_OF_REQUEST
 from inferload.servers.bottleneck.finding import LEAST_QUEUE_MS, QUEUED_SHARE
 
 Floats = npt.NDArray[np.float64]
@@ -125,6 +128,7 @@ class Served(Struct, frozen=True):
     queue_ms: float | None = None
     prefill_ms: float | None = None
     decode_ms: float | None = None
+    load_ms: float | None = None  # of KV from other tiers, of all requests that ended, with and without a load
     server_ttft_ms: float | None = None
     server_itl_ms: float | None = None
     server_cpu_share: float | None = None
@@ -143,6 +147,7 @@ class Served(Struct, frozen=True):
             queue_ms=server_figures.QUEUE.number(window),
             prefill_ms=server_figures.PREFILL.number(window),
             decode_ms=server_figures.DECODE.number(window),
+            load_ms=known(LOAD_OF_REQUEST.value(window)),
             server_ttft_ms=server_figures.TTFT.number(window),
             server_itl_ms=server_figures.ITL.number(window),
             **more,
@@ -177,6 +182,7 @@ class WholeRun(Struct, frozen=True):
     """Figures and limits of the run. `expected_hit_rate`, `counted_hit_rate`: of the prefix caches of all servers."""
 
     expected_hit_rate: float | None = None
+    engine_hit_rate: float | None = None  # the same with the memory of the engine, an estimate
     counted_hit_rate: float | None = None
     slo: Mapping[str, float] = field(default_factory=dict)
     troubled: bool = False  # turns failed, or the server stopped answering or restarted
@@ -239,6 +245,16 @@ def max_num_seqs(deployed: Deployment) -> int | None:
     return None if value is None else int(value)
 
 
+def ranks_of(setup: Setup) -> int | None:
+    """Return the ranks whose transfers a server counts together: of vLLM all of an engine; None if they are not known."""
+    if setup.server != VLLM.key or setup.gpus == 0:
+        return 1
+    if setup.command is None or option_of(setup.command, "--config") is not None:
+        return None
+    options = (option_of(setup.command, f"--{kind}-parallel-size") for kind in ("tensor", "pipeline"))
+    return math.prod(int(quantity(option) or 1) for option in options)
+
+
 def stream_interval(deployed: Deployment) -> int | None:
     """Return the configured tokens per event (vLLM's default: 1); None if the options of the server are not known."""
     if deployed.command is None or option_of(deployed.command, "--config") is not None:
@@ -265,5 +281,7 @@ def quantity(text: str | None) -> float | None:
     return None
 
 
-_SHORT = {"-q": "--quantization", "-dt": "--dtype", "-tp": "--tensor-parallel-size"}
+_SHORT = {
+    **{"-q": "--quantization", "-dt": "--dtype", "-tp": "--tensor-parallel-size", "-pp": "--pipeline-parallel-size"}
+}
 _UNITS = {"k": 1000, "K": 1024, "m": 1000**2, "M": 1024**2}

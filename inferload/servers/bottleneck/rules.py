@@ -11,14 +11,15 @@ from inferload.figures.client_figures import LATE_CLIENT, LEAST_DELAY_MS
 from inferload.figures.rate_figures import HELD_EVENTS, joined_on_the_way
 from inferload.figures.turn_figures import ITL, TPOT
 from inferload.servers.bottleneck import queue_rules
-from inferload.servers.bottleneck.evidence import LEAST_STILL_S, ItlByLoad, WindowEvidence, mean_of
-from inferload.servers.bottleneck.finding import BUSY_CLIENT, QUEUED_SHARE, Finding
+from inferload.servers.bottleneck.evidence import LEAST_STILL_S, ItlByLoad, WindowEvidence, mean_of, ranks_of
+from inferload.servers.bottleneck.finding import BUSY_CLIENT, LEAST_QUEUE_MS, QUEUED_SHARE, Finding
 
 KEPT_UP = "kept-up"
 BETWEEN = ("stream-held", "network-bound", "before-server")  # causes between client and server
 _LEAST_EXTRA_MS = 10.0  # of TTFT between client and server
 _BUSY_FRONT_END = 0.9  # of a core
 _BETWEEN_WEIGHT = 2.7
+_LOAD_SHARE = 0.5  # of the time before the first token
 _LEAST_HELD, _HELD_SHARE = 4, 0.1  # scrapes of a server that runs nothing while turns are in flight
 LEAST_TURNS = 10  # that ended well, for a server that kept up
 
@@ -174,8 +175,23 @@ def _cache_miss(evidence: WindowEvidence) -> Finding | None:
     if expected is None or counted is None or expected - counted <= 0.10:
         return None
     hits = f"{percent(counted)} of the prompt tokens were prefix-cache hits; an unlimited cache would have had {percent(expected)}"
+    if evidence.run.engine_hit_rate is not None and evidence.run.engine_hit_rate < expected:
+        hits += f", the memory of the engine about {percent(evidence.run.engine_hit_rate)}"
     notes = (f"these rates are approximate: {note}" for note in evidence.run.hit_notes)
     return Finding("cache-miss-bound", 2.8, (hits, *notes), probable=True)
+
+
+def _tier_load(evidence: WindowEvidence) -> Finding | None:
+    """Return the finding that loads of KV take most of the time before the first token, in which they are."""
+    served = evidence.served
+    if served.load_ms is None or served.queue_ms is None or served.prefill_ms is None:
+        return None
+    ranks = ranks_of(evidence.setup)
+    load_ms, before_ms = served.load_ms / (ranks or 1), served.queue_ms + served.prefill_ms
+    if load_ms < LEAST_QUEUE_MS or load_ms <= _LOAD_SHARE * before_ms:
+        return None
+    figures = f"loads of KV take {number(load_ms)} ms per request, queue and prefill together {number(before_ms)} ms"
+    return Finding("tier-load", 3.6, (figures,), probable=ranks is None or load_ms > before_ms, figures=figures)
 
 
 def _speculation(evidence: WindowEvidence) -> Finding | None:
@@ -369,10 +385,19 @@ RULES: tuple[CauseRule, ...] = (
     CauseRule(
         "cache-miss-bound",
         "Prefix-cache misses",
-        "hit rate 10 points below that of an unlimited cache",
+        "hit rate of all tiers 10 points below that of an unlimited cache",
         "rates of all servers over the whole run; the reason is not counted: salt, a changing prefix, reuse shorter than a block, "
         "or eviction",
         _cache_miss,
+    ),
+    CauseRule(
+        "tier-load",
+        "Loads from another cache tier",
+        f"by the server's own counters, loads of KV from other tiers take {LEAST_QUEUE_MS:g} ms per request or more, and more "
+        f"than {percent(_LOAD_SHARE)} of its time in queue and prefill",
+        "needs the seconds of loads ([tiers](../background/cache.md#tiers)); probable if they exceed that time (loads overlap, or "
+        "are of requests that have not ended), and if the command line of vLLM is not known, which counts those of all ranks",
+        _tier_load,
     ),
     CauseRule(
         "front-end-bound",

@@ -13,6 +13,7 @@ from inferload.turns.record import CANCELLED, SAMPLE
 from inferload.workload.content.chat_template import NO_TEMPLATE, ChatTemplate
 from inferload.workload.content.script import Ask, EffectResult, Script, Sink, TurnReply, answer_key, interpret
 from inferload.workload.isolation import Isolation
+from inferload.workload.prefix_cache.bounded import SentPrompts
 from inferload.workload.prefix_cache.expected import Hits, Layout, PrefixTree, Span, computed_answer, tokens_of
 
 
@@ -103,9 +104,10 @@ class _Sent(Sink[int]):
 
 
 class SentHits:
-    """Expected hits of sessions, added in the order of their first turns. `sums`: since `begin`."""
+    """Expected hits of sessions, added in the order of their first turns. `sums`: since `begin`. `prompts`: takes each, if any."""
 
-    def __init__(self, block: int, template: ChatTemplate = NO_TEMPLATE) -> None:
+    def __init__(self, block: int, template: ChatTemplate = NO_TEMPLATE, prompts: SentPrompts | None = None) -> None:
+        self.prompts = prompts
         self.block = block
         self.template = template
         self.sums = SentSums()
@@ -136,7 +138,10 @@ class SentHits:
         session.answers.update((key, self._as_generated(session, key)) for key in fresh)
         row = self._fitted(session, planned, fresh, turn.input_tokens)
         shared, end = self._tree.meet(row)
-        self._tree.extend(end, computed_answer((answer, self._run), turn.output_tokens or 0))
+        computed = computed_answer((answer, self._run), turn.output_tokens or 0)
+        self._tree.extend(end, computed)
+        if self.prompts is not None:
+            self.prompts.add(turn.place, row, computed)
         session.generated[answer] = turn
         if shared == tokens_of(row):
             session.to_repeated.add(answer)

@@ -96,6 +96,7 @@ CASES: dict[str, dict[str, Any]] = {
     "prefill-bound": {"scrapes": scrapes(20, 6, 0.3, head=900), "queue_ms": 90.0, "prefill_ms": 300.0},
     "decode-bound": {"itl_by_running": (10.0, 19.0), "server_itl_ms": 15.0, "scrapes": scrapes(50, 0, 0.6)},
     "cache-miss-bound": {"expected_hit_rate": 0.8, "counted_hit_rate": 0.2, "scrapes": scrapes(40, 0, 0.4)},
+    "tier-load": {"queue_ms": 60.0, "load_ms": 50.0},
     "deferred": {"scrapes": scrapes(10, 0, 0.3, deferred=5.0)},
     "engines-unbalanced": {"engines_kv_spread": 0.6, "scrapes": scrapes(40, 0, 0.4)},
     "speculation": {"mean_acceptance_length": 1.05, "draft_tokens": 4, "scrapes": scrapes(40, 0, 0.4)},
@@ -120,6 +121,8 @@ BURSTS = structs.replace(scrapes(4, 0, 0.2), capacity=np.where(np.arange(40) < 4
 
 LATE = {"client_ttft_ms": 420.0, "client_reasons": (ClientReason("client_delay", "suspect", "late"),)}
 
+TWO_RANKS = {"server": "vllm", "command": ("vllm", "serve", "-tp", "2")}
+
 # Each threshold of a rule. Of a list: a value that reaches it, and one just short of it.
 THRESHOLDS: list[tuple[str, dict[str, Any]]] = [
     ("decode-bound", {"itl_by_running": [(10.0, 11.6), (10.0, 11.5)]}),
@@ -141,6 +144,9 @@ THRESHOLDS: list[tuple[str, dict[str, Any]]] = [
     # A client that is late by seven gaps can have joined eight events, but not sixteen.
     ("stream-held", {"events_per_arrival": [16.0, 8.0], "client_delay_p99_ms": 70.0}),
     ("cache-miss-bound", {"expected_hit_rate": [0.51, 0.5], "counted_hit_rate": 0.4}),
+    ("tier-load", {"queue_ms": 60.0, "prefill_ms": 40.0, "load_ms": [50.1, 50.0]}),
+    ("tier-load", TWO_RANKS | {"queue_ms": 60.0, "prefill_ms": 40.0, "load_ms": [100.1, 100.0]}),
+    ("tier-load", {"queue_ms": 0.0, "prefill_ms": 12.0, "load_ms": [10.0, 9.9]}),
     ("preemption-thrash", {"preemptions": [10, 9]}),
     ("preemption-thrash", {"preemptions": 10, "finished": [199, 200]}),
     ("queue-bound", {"scrapes": [scrapes(64, 9, 0.5, head=500), scrapes(63, 9, 0.5, head=500)]}),
@@ -200,6 +206,8 @@ NOT_RUNNING = structs.replace(scrapes(20, 6, 0.3, head=900), running=np.full(40,
         ("kv-bound", {"max_num_seqs": None, "scrapes": structs.replace(MOVING, kv_usage=np.full(40, 0.99))} | TIMES),
         ("decode-bound", CASES["decode-bound"] | {"computed_tok_per_s": None}),
         ("decode-bound", CASES["decode-bound"] | {"generation_tok_per_s": None}),
+        ("tier-load", CASES["tier-load"] | {"server": "vllm", "command": None}),  # of how many ranks
+        ("tier-load", CASES["tier-load"] | {"load_ms": 81.0}),
         (None, {"troubled": True}),  # turns failed
         (None, {"queue_ms": 250.0, "scrapes": BURSTS}),
     ],
@@ -253,6 +261,20 @@ def test_scrapes_without_running_requests_are_not_an_idle_server(tmp_path: Path)
     gaps = np.where(np.arange(len(scraped(run).wall_ns)) % 2, np.nan, 2.0)
     (diagnosis,) = diagnosed(with_series(run, names.RUNNING, "engine", {"0": gaps})).servers
     assert diagnosis.whole.evidence.itl.itl_by_running is None
+
+
+@pytest.mark.parametrize(("share", "found"), [(0.6, True), (0.4, False), (None, False)])
+def test_seconds_of_loads_are_compared_with_queue_and_prefill(tmp_path: Path, share: float | None, found: bool) -> None:
+    run = run_with(tmp_path / "run")
+    grown = np.arange(
+        len(scraped(run).wall_ns), dtype=float
+    )  # a request per scrape: 0.1 s in the queue, 0.3 s of prefill
+    values = {names.FINISHED: 1.0, f"{names.QUEUE}_sum": 0.1, f"{names.PREFILL}_sum": 0.3}
+    values |= {f"{names.QUEUE}_count": 1.0, f"{names.PREFILL}_count": 1.0}
+    for name, each in (values if share is None else values | {names.LOAD_SECONDS: share * 0.4}).items():
+        run = with_series(run, name, "engine", dict.fromkeys("01", each / 2 * grown))
+    (diagnosis,) = diagnosed(run).servers
+    assert ("tier-load" in {finding.code for finding in diagnosis.whole.findings}) == found
 
 
 @pytest.mark.parametrize("second", [np.nan, 0.0])
@@ -388,8 +410,14 @@ def test_fewer_hits_than_an_unlimited_cache_would_have_are_a_finding(tmp_path: P
         "25 % of the prompt tokens were prefix-cache hits; an unlimited cache would have had 80 %",
         "these rates are approximate: a server has 2 engines",
     )
-    unknown = diagnosed(run_with(tmp_path / "unknown", cache=cache | {"expected": None})).servers[0]
-    assert "cache-miss-bound" not in {finding.code for finding in unknown.whole.findings}
+    small = cache | {"expected": tokens | {"hit_rate": 0.8, "engine_hit_rate": 0.3}}
+    (server,) = diagnosed(run_with(tmp_path / "small", cache=small)).servers
+    (finding,) = [finding for finding in server.whole.findings if finding.code == "cache-miss-bound"]
+    assert finding.sentences[0].endswith("would have had 80 %, the memory of the engine about 30 %")
+    loaded = cache | {"counted": {"queries": 4, "hits": 1, "hit_rate": 0.25, "loaded": 2}}  # 75 % of all tiers
+    for name, other in (("unknown", cache | {"expected": None}), ("loaded", loaded)):
+        (server,) = diagnosed(run_with(tmp_path / name, cache=other)).servers
+        assert "cache-miss-bound" not in {finding.code for finding in server.whole.findings}
 
 
 @pytest.mark.parametrize(

@@ -71,6 +71,20 @@ def test_hits_on_prefixes_that_recorded_texts_share_are_expected(tmp_path: Path)
     assert expected == pytest.approx(counted, rel=0.2)  # by characters
 
 
+def test_hits_of_a_small_cache_are_those_estimated_for_it(tmp_path: Path) -> None:
+    workload = {"turns": 6, "system_prompt_tokens": 300, "prompt_tokens": 400, "output_tokens": 60, "think_time_s": 2}
+    loaded = {
+        **{"workload": {"kind": "chat", **workload}, "phases": {"sessions": 60, "drain_s": 60}},
+        **{"arrivals": {"kind": "closed", "users": 12, "spawn_per_s": 6}},
+    }
+    options = "--ttft-ms 5 --itl-ms 2 --max-model-len 6000 --num-gpu-blocks 2000"
+    cache = virtual.run(tmp_path, scenario(tmp_path, **loaded), simulator=options).summary["cache"]
+    expected, counted = cache["expected"], cache["counted"]["hit_rate"]
+    assert expected["engine_tokens"] == 2000 * 16
+    assert expected["hit_rate"] - counted > 0.05
+    assert expected["engine_hit_rate"] == pytest.approx(counted, abs=0.03)
+
+
 @pytest.mark.parametrize("arm", ["both", "warm"])
 def test_cache_passes_run_in_sequence_and_are_compared(arm: str, tmp_path: Path) -> None:
     run = executed(tmp_path, "--report", cache__arm=arm)

@@ -1,6 +1,7 @@
 """Metrics pages of engines other than vLLM and of front ends, read like vLLM's. Their sources: tests/data/pages/README.md."""
 
 import contextlib
+import itertools
 import socket
 from typing import Any
 
@@ -72,6 +73,20 @@ OF_PAGES = {
     "dynamo-1.6.1-decode-mocker": """page=dynamo-worker requests_running.max=0 kv_cache_usage.max=0 preemptions=0
         ttft_ms.count=30 ttft_ms.mean=2347.292543/30 itl_ms.count=643 itl_ms.mean=5363.430509/643 e2e_ms.count=30
         e2e_ms.mean=7710.85707/30 prompt_tokens= generation_tokens= requests_finished=""",
+    "vllm-0.32-offloading": """page=vllm prefix_cache_hit_rate=0.4 tiers.device_hit_share=0.4 tiers.host_hit_share=0.15
+        tiers.disk_hit_share=0.05 tiers.p2p_hit_share=0.025 tiers.external_hit_share=0 tiers.loaded_gb=3 tiers.load_gb_per_s=2
+        tiers.load_ms=50 tiers.stored_gb=6 tiers.store_gb_per_s=3 tiers.tier_read_gb=1 tiers.tier_read_gb_per_s=0.5
+        tiers.tier_written_gb=2 tiers.offload_failures=6""",
+    "vllm-0.32-example-connector": """page=vllm prefix_cache_hit_rate=3840/13233 cached_tokens=5760
+        tiers.device_hit_share=3840/13233 tiers.external_hit_share=1920/13233 tiers.host_hit_share=0 tiers.loaded_gb=""",
+    "vllm-older-offloading": """page=vllm prefix_cache_hit_rate=0.4 tiers.device_hit_share=0.4 tiers.external_hit_share=0.225
+        tiers.host_hit_share= tiers.loaded_gb=3 tiers.load_gb_per_s=2 tiers.load_ms=50 tiers.stored_gb=6 tiers.store_gb_per_s=3
+        tiers.tier_read_gb= tiers.offload_failures=""",
+    "vllm-0.32-mooncake-lmcache": """page=vllm prefix_cache_hit_rate= tiers.external_hit_share=0.5 tiers.device_hit_share=0
+        tiers.loaded_gb=3 tiers.load_gb_per_s=3 tiers.load_ms=100 tiers.stored_gb=5 tiers.store_gb_per_s= tiers.tier_read_gb=7""",
+    "sglang-hicache": """page=sglang prefix_cache_hit_rate=0.25 cached_tokens=1250 tiers.device_hit_share=0.2
+        tiers.host_hit_share=0.04 tiers.external_hit_share=0.01 tiers.disk_hit_share= tiers.loaded_gb=2 tiers.load_gb_per_s=8
+        tiers.load_ms=50 tiers.stored_gb=1 tiers.store_gb_per_s=2 tiers.tier_read_gb=""",
     "dynamo-1.6.1-prefill-mocker": """page=dynamo-worker requests_running.max= ttft_ms= prompt_tokens= requests_finished=""",
 }
 
@@ -116,6 +131,27 @@ def test_a_page_gives_its_figures(page: str) -> None:
     assert (target.peer(page, 11 * S) is None) == (live.in_front or not live.publishes(names.RUNNING))
 
 
+@pytest.mark.parametrize("page", [page for page in OF_PAGES if "tiers." in OF_PAGES[page]])
+def test_hits_by_source_add_up_to_all_cached_tokens(page: str) -> None:
+    table = scraped(page)
+    (entry,), (series,) = servers_block(table, 0, 10 * S), by_target([table], window_figures.USED).values()
+    counts = prefix_counts.prefix_cache([series])
+    if names.PROMPT_TOKENS_CACHED in series.metrics:
+        assert sum(entry["tiers"]["hits"].values()) == entry["cached_tokens"]
+    assert counts.loaded == sum(entry["tiers"]["hits"].values()) - entry["tiers"]["hits"].get("device", 0) > 0
+
+
+def test_a_server_that_uses_its_own_memory_only_has_no_tiers() -> None:
+    columns = ScrapeColumns()
+    for at_s, source in itertools.product((0, 10), ("device", "host", "disk", "p2p", "external_unspecified")):
+        hits = 4000.0 if at_s and source == "device" else 0.0
+        columns.append(at_s * S, "http://server", names.CACHED_BY_SOURCE, (("source", source),), hits)
+        columns.append(
+            at_s * S, "http://server", "vllm:kv_offload_total_bytes_total", (("transfer_type", source),), 0.0
+        )
+    assert servers_block(columns.to_table(), 0, 10 * S)[0]["tiers"] is None
+
+
 @pytest.mark.parametrize(
     "kind", [kind for kind in KINDS if kind.meaning and kind.has_own_names], ids=lambda kind: kind.key
 )
@@ -124,9 +160,9 @@ def test_each_figure_that_a_kind_of_page_has_names_for_is_read_from_it(kind: Pag
     for at_s in (0, 10):
         for name in kind.meaning:
             suffixes = ("_sum", "_count") if {each.metric for each in kind.meanings(name)} & FAMILIES else ("",)
-            labels = tuple(label for each in kind.meanings(name) for label in each.only)
-            for suffix in suffixes:
-                columns.append(at_s * S, "http://server", name + suffix, labels, float(1 + at_s))
+            for labels in {tuple((label, value.strip("*")) for label, value in of.only) for of in kind.meanings(name)}:
+                for suffix in suffixes:
+                    columns.append(at_s * S, "http://server", name + suffix, labels, float(1 + at_s))
     (series,) = by_target([columns.to_table()], window_figures.USED).values()
     window = ServerWindow.of(series, 0, 10 * S)
     named = {row.key for row in SERVER_FIGURES if row.of_engines and row.names_on(kind)}
@@ -397,7 +433,7 @@ def test_an_engine_is_identified_by_its_page() -> None:
 
 
 def test_every_name_maps_to_a_known_metric() -> None:
-    ours = {value for value in vars(names).values() if isinstance(value, str)}
+    ours = {names.split_suffix(value)[0] for value in vars(names).values() if isinstance(value, str)}
     for kind in KINDS:
         assert kind.metrics <= ours
         assert all(name.startswith(KEPT_PREFIXES) for name in kind.meaning)
