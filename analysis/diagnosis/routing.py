@@ -13,6 +13,7 @@ from ..data.frame import Frame, known
 LOSES_HITS, STAYS = "routing-loses-hits", "sessions-stay"  # codes of the findings
 LEAST_LOSS = 0.1  # of the prompt tokens
 LEAST_MOVED = 0.1  # of the turns with a turn before
+_LEAST_PREFIX = 64  # tokens of the turn before, beyond those that sessions share, from which on hits tell
 ALL_COUNTED = 0.1  # greatest difference of the tokens that the servers looked up to those of the run's prompts
 
 
@@ -85,3 +86,24 @@ def moved_share(turns: Frame, servers: Collection[str]) -> float | None:
             moved.append(target != latest[session])
         latest[session] = target
     return sum(moved) / len(moved) if moved else None
+
+
+def moved_by_hits(turns: Frame) -> float | None:
+    """Return `moved_share` as the hits of each turn tell it, where answers name no server: an evicted prefix counts as moved.
+
+    A turn has moved if its hits are nearer to those of first turns, which sessions share, than to the prompt of the turn before.
+    None without turns of which it can be told. `turns`: session_id, sent_s, input_tokens, cached_tokens.
+    """
+    sent = turns[known(turns["sent_s"])].sorted_by("sent_s")
+    prompts, cached = sent.numbers("input_tokens"), sent.numbers("cached_tokens")
+    before: dict[str, float] = {}
+    first, later = [0.0], []
+    for session, prompt, hits in zip(sent["session_id"], prompts, cached, strict=True):
+        if session not in before:
+            first.append(hits)
+        elif not np.isnan(hits + before[session]):
+            later.append((hits, before[session]))
+        before[session] = prompt
+    shared = float(np.nanmax(first))
+    judged = [2 * hits < shared + prompt for hits, prompt in later if prompt - shared >= _LEAST_PREFIX]
+    return sum(judged) / len(judged) if judged else None

@@ -23,6 +23,7 @@ _STEP = re.compile(r"([^.\[\]]+)|\[(\d+)\]")
 # comparison does not look at them.
 ADDED_LATER: Mapping[str, object] = {
     "abort_on": [],
+    "request.answer_digests": False,
     "request.cookies": True,
     "request.wrong_length": "stop",
 }  # dotted path: default

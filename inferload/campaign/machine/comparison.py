@@ -2,14 +2,12 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from math import sqrt
-from statistics import mean, stdev
 
 from inferload.base.clock import NS_PER_MS, token_hex
 from inferload.campaign.machine.checks import Check, arrivals
 from inferload.campaign.machine.server_evidence import SDK_HEADERS, ServerEvidence, raw, send, unseen
 from inferload.client.refusals import text_of
-from inferload.results.statistics.distributions import t_quantile
+from inferload.results.statistics.paired_runs import mean_difference
 
 _PAIRS = 10  # of short turns, one through and one direct
 _TOKENS = 4
@@ -68,10 +66,10 @@ def _readings(e: ServerEvidence) -> tuple[str, str, bool]:
 def _time(both: BothWays) -> str:
     texts = []
     for name, added in both.added_ms.items():
-        if len(added) < 2:
+        found = mean_difference(added)
+        if found is None or found.low is None:
             return "not known: its turns failed"
-        half = t_quantile(len(added) - 1, 0.975) * stdev(added) / sqrt(len(added))
-        texts.append(f"{name} {mean(added):+.2f} ms (95 %: {mean(added) - half:+.2f} to {mean(added) + half:+.2f})")
+        texts.append(f"{name} {found.mean:+.2f} ms (95 %: {found.low:+.2f} to {found.high:+.2f})")
     return f"{', '.join(texts)}; {len(added)} pairs of turns"
 
 

@@ -77,6 +77,7 @@ def client_settings(
         headers=(*scenario.request.headers.items(), *(own.headers if allowed else ())),
         endpoint=scenario.request.endpoint,
         server_header=scenario.request.server_header,
+        answer_digests=scenario.request.answer_digests,
         session_token_header=scenario.request.session_token_header,
         declared_models=tuple(declared.name for declared in scenario.request.models),
     )
