@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 
 from inferload.base import rundir
-from inferload.base.numbers import percent
+from inferload.base.numbers import percent, plural
 from inferload.campaign import ab
 from inferload.campaign.ab_presets import GATEWAY, ROUTER
 from inferload.figures.figure import Head
@@ -27,13 +27,13 @@ from inferload.results.statistics.paired_runs import ALPHA, MeanDifference, mean
 from inferload.results.summarise.between import between
 from inferload.results.summarise.cache_figures import servers_of
 from inferload.results.summarise.turns import Turns
+from inferload.workload.prefix_cache.expected import ASSUMED_BLOCK
 
 from ..data.figures import figure, value_of
-from ..data.frame import concat
-from ..data.turn_frames import turn_frame
+from ..data.turn_frames import sources, turn_frame
 from ..diagnosis import routing
 from ..pages.texts import Name
-from .compare import Comparison, Question
+from .compare import FEWEST_PAIRS, Comparison, Question
 
 _EXAMPLES = 5
 _OF_CONTROL = 0.02  # of the prompt tokens: hits of a control from which on its prompts are taken as shared
@@ -65,8 +65,8 @@ class _Figure(NamedTuple):
         return value if value is None or not self.is_share else percent(value)
 
     def words(self, found: MeanDifference | None) -> str:
-        """Format a difference with its interval; of shares in percentage points."""
-        return "" if found is None else difference_text(found, 100 if self.is_share else 1)
+        """Format a difference with its interval."""
+        return "" if found is None else _words(found, *((100, " points") if self.is_share else ()))
 
 
 class _Row(NamedTuple):
@@ -94,10 +94,10 @@ def _valid(comparison: Comparison, names: Sequence[str], pair: str) -> Iterator[
             yield name, run
 
 
-def difference_text(found: MeanDifference, scale: float = 1) -> str:
-    """Format a difference with its sign and interval."""
+def _words(found: MeanDifference, scale: float = 1, unit: str = "") -> str:
+    """Format a difference with its sign and interval. `unit`: with the blank before it."""
     by, *ends = (None if value is None else f"{scale * value:+.3g}" for value in found)
-    return f"{by}" if None in ends else f"{by} ({ends[0]} to {ends[1]})"
+    return f"{by}{unit}" if None in ends else f"{by}{unit} ({ends[0]} to {ends[1]})"
 
 
 def _row(of: _Figure, values: Values, control: Values | None = None) -> _Row:
@@ -161,8 +161,8 @@ def _gateway(trials: Sequence[Trial], names: Sequence[str]) -> Question:
         for each in _GATEWAY_FIGURES
     ]
     answers = {name: _Answers() for name in _ANSWERS}
-    for number_of, trial in enumerate(trials):
-        _compare_answers(answers, [trial.get(name) for name in (direct, through, again)], f"{number_of}")
+    for trial in trials:
+        _compare_answers(answers, [trial.get(name) for name in (direct, through, again)])
     rows += [found.row(name) for name, found in answers.items()]
     examples = ", ".join(
         dict.fromkeys(turn for found in answers.values() if found.p < ALPHA for turn in found.examples)
@@ -211,11 +211,12 @@ class _Answers:
         return _Row(shown, {"figure": f"changed_{name}", **counts, "p": self.p if known else None})
 
 
-def _compare_answers(answers: Mapping[str, _Answers], runs: Sequence[OpenRun | None], pair: str) -> None:
+def _compare_answers(answers: Mapping[str, _Answers], runs: Sequence[OpenRun | None]) -> None:
     """Add the turns that ended well in all three runs, up to the first of a session whose answers differ or are not known."""
     tables = [None if run is None else _table(run, _TURNS) for run in runs]
     if any(table is None for table in tables):
         return
+    pair = next(run.path.name for run in runs if run is not None)
     by_id = [{row["turn_id"]: row for row in table.to_pylist()} for table in tables if table is not None]
     apart: set[str] = set()  # sessions, whose later prompts may differ
     for row in sorted(by_id[0].values(), key=lambda row: row["planned_ns"]):
@@ -249,14 +250,18 @@ def _routed(name: str, run: OpenRun) -> float | None:
 def _moved(run: OpenRun) -> float | None:
     """Share of the turns that came to another server than the turn before; without their names by the hits of each."""
     names = ("session_id", "sent_s", "target", "input_tokens", "cached_tokens")
-    tables = run.turns.batches(("session_id", "sent_ns", "target", "server", "input_tokens", "cached_tokens"))
-    turns = [(turn_frame(table, 0, names), table["server"].null_count < len(table)) for table in tables]
-    if not turns:
+    if (turns := _table(run, sources(names))) is None:
         return None
-    frame = concat([each for each, _ in turns])
-    if any(named for _, named in turns):
+    frame = turn_frame(turns, 0, names)
+    if _names_servers(run):
         return routing.moved_share(frame, set(frame["target"]))
-    return routing.moved_by_hits(frame)
+    return routing.moved_by_hits(frame, run.summary.cache.block_size or ASSUMED_BLOCK)
+
+
+def _names_servers(run: OpenRun) -> bool:
+    """Return True if the answers of a run name their server."""
+    turns = _table(run, ("server",))
+    return turns is not None and turns["server"].null_count < len(turns)
 
 
 def _by_server(amount: Callable[[Any], float | None], run: OpenRun) -> list[float]:
@@ -301,32 +306,30 @@ _ROUTER_FIGURES = (
 def _router(trials: Sequence[Trial], names: Sequence[str]) -> Question:
     base, other, *alone = names
     ttft, sides = _TIMES[0], (base, other)
-    whole = [trial for trial in trials if {*sides, *alone} <= {*trial}]
-    with_reuse, without = ttft.values(whole, *sides), ttft.values(whole, *alone)
-    same = len(with_reuse) == len(without)
-    reuse = (
-        [(b, a) for (c, d), (e, f) in zip(with_reuse, without, strict=True) for a, b in [(d - c, f - e)]]
-        if same
-        else []
-    )
+    both = ((*ttft.values([trial], *sides), *ttft.values([trial], *alone)) for trial in trials)
+    added = [[after - before for before, after in pair] for pair in both if len(pair) == 2]  # with reuse, without
     control_hits = _HITS.values(trials, *alone)
     rows = [_row(each, each.values(trials, *sides)) for each in _ROUTER_FIGURES]
-    named = (
-        ("ttft_ms", "TTFT with reuse, ms", ttft.values(trials, *sides)),
-        ("ttft_ms_no_reuse", "TTFT without reuse, ms", ttft.values(trials, *alone)),
-    )
-    rows += [_row(ttft._replace(key=key, head=Head(title, TTFT.key)), values) for key, title, values in named]
+    rows += [
+        _row(ttft._replace(key=key, head=Head(title, TTFT.key)), ttft.values(trials, *names_of))
+        for key, title, names_of in (
+            ("ttft_ms", "TTFT with reuse, ms", sides),
+            ("ttft_ms_no_reuse", "TTFT without reuse, ms", alone),
+        )
+    ]
     rows.append(
         _row(_HITS._replace(key="hit_rate_no_reuse", head=Head("prefix-cache hits without reuse")), control_hits)
     )
-    by_reuse, total = (
-        mean_difference([after - before for before, after in reuse]),
-        mean_difference([after - before for before, after in with_reuse]),
-    )
-    note = _verdict(other, base, total, mean_difference([b - a for a, b in without]), by_reuse)
     shared = max((rate for pair in control_hits for rate in pair), default=0.0)
     if shared > _OF_CONTROL:
         note = f"The control has hits ({percent(shared)}): what is between drops cache_salt, and it tells nothing on reuse."
+    elif len(added) < FEWEST_PAIRS:
+        note = f"{plural(len(added), 'pair')}: the source of a difference in TTFT needs {FEWEST_PAIRS}."
+    else:
+        total, balance = map(mean_difference, zip(*added, strict=True))
+        note = _verdict(other, base, total, balance, mean_difference([all_of - alike for all_of, alike in added]))
+    if not all(_names_servers(trial[side]) for trial in trials for side in sides if side in trial):
+        note += " Turns that left their server are estimated by their hits; request.server_header names it."
     columns = ("figure", Name(base), Name(other), "difference (95 %)")
     return _question(ROUTER, "What routing does", columns, rows, note)
 
@@ -342,8 +345,8 @@ def _verdict(
     ]
     source = "reuse and balance" if len(parts) > 1 else parts[0] if parts else "not separated"
     return (
-        f"TTFT of {other} differs from that of {base} by {difference_text(total)} ms: {difference_text(reuse)} ms by reuse, "
-        f"{difference_text(balance)} ms by balance. Source: {source}."
+        f"TTFT of {other} differs from that of {base} by {_words(total)} ms: {_words(reuse)} ms by reuse, "
+        f"{_words(balance)} ms by balance. Source: {source}."
     )
 
 
