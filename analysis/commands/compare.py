@@ -171,7 +171,7 @@ def _compared(arguments: argparse.Namespace) -> "list[Comparison]":
                 found = compare_with_occasions(baseline, occasion, primary, ALL, arguments.allow)
             else:
                 found = compare(baseline, side, primary, ALL, arguments.allow)
-                found = replace(found, question=question(found))
+                found = found if arguments.class_name else replace(found, question=question(found))
             reasons = found.differences.reasons
             checked = [max_change.check(each, *found.paired, reasons(each.name)) for each in limits]
             comparisons.append(replace(found, required=required, limits=tuple(checked)))

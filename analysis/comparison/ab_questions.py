@@ -77,10 +77,11 @@ class _Row(NamedTuple):
 def question(comparison: Comparison) -> Question | None:
     """Return the answer to the preset of a folder of `inferload ab`; None without one, or without a pair of its sides."""
     base, other = comparison.baseline.path, comparison.candidate.path
-    if base.parent != other.parent or not (base.parent / ab.PLAN).is_file() or not comparison.pairs:
+    if base.parent != other.parent or not (base.parent / ab.PLAN).is_file():
         return None
     plan = ab.read(base.parent)
-    if not plan.preset or [base.name, other.name] != [*plan.sides]:
+    compared = comparison.pairs and not comparison.differences.refusals
+    if not compared or not plan.preset or [base.name, other.name] != [*plan.sides]:
         return None
     names = (*plan.sides, *plan.controls)
     trials = [dict(_valid(comparison, names, first.path.name)) for first, _ in comparison.pairs]
@@ -235,11 +236,13 @@ def _compare_answers(answers: Mapping[str, _Answers], runs: Sequence[OpenRun | N
             apart.add(root)
 
 
-def _hit_rate(run: OpenRun) -> float | None:
-    """Hits that the servers counted; without such counts those that the answers report."""
-    cache = run.summary.cache
-    counted = cache.counted if cache.counted is not None and cache.counted.hit_rate is not None else cache.per_turn
-    return None if counted is None else counted.hit_rate
+def _hit_rates(*runs: OpenRun) -> tuple[float | None, float | None]:
+    """Hits that the servers counted; unless both runs have these counts, those that the answers report."""
+    for name in ("counted", "per_turn"):
+        base, other = (getattr(found, "hit_rate", None) for run in runs for found in [getattr(run.summary.cache, name)])
+        if base is not None and other is not None:
+            return base, other
+    return None, None
 
 
 def _routed(name: str, run: OpenRun) -> float | None:
@@ -281,7 +284,7 @@ def _spread(amount: Callable[[Any], float | None], of: Callable[[list[float]], f
     return _each(lambda run: of(found) / mean(found) if (found := _by_server(amount, run)) else None)
 
 
-_HITS = _Figure("hit_rate", Head("prefix-cache hits"), _each(_hit_rate), is_share=True)
+_HITS = _Figure("hit_rate", Head("prefix-cache hits"), _hit_rates, is_share=True)
 _ROUTER_FIGURES = (
     _HITS,
     _Figure(

@@ -36,10 +36,10 @@ class BothWays:
     keeps_id: tuple[bool, bool]
 
 
-def gather(through: ServerEvidence, direct: ServerEvidence) -> BothWays:
-    """Send pairs of turns, one turn at a time, and one invalid request each way."""
+def gather(through: ServerEvidence, direct: ServerEvidence, pairs: int = _PAIRS) -> BothWays:
+    """Send pairs of turns, an even number, one turn at a time, and one invalid request each way."""
     added: dict[str, list[float]] = {"TTFT": [], "E2E": []}
-    for step in (1, -1) * (_PAIRS // 2):  # each way is the first one of every second pair
+    for step in (1, -1) * (pairs // 2):  # each way is the first one of every second pair
         ways = (through, direct)[::step]
         records = [send(way.settings, unseen(), _short(way)).record for way in ways][::step]
         for name, end in (("TTFT", "first_ns"), ("E2E", "closed_ns")):

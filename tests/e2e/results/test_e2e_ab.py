@@ -92,6 +92,7 @@ def test_a_gateway_that_adds_a_time_and_changes_texts_is_told_from_the_server_it
     assert [rows[f"changed_{name}"]["p"] for name in ("finish_reason", "output_tokens", "input_tokens")] == [1, 1, 1]
 
 
+@pytest.mark.soak
 @pytest.mark.usefixtures("forked_programs")
 def test_a_gateway_that_repeats_requests_joins_events_and_changes_some_answers_is_found(tmp_path: Path) -> None:
     server = start("--ttft-ms", "20", "--itl-ms", "10")
@@ -119,16 +120,7 @@ def test_a_router_that_keeps_sessions_is_told_from_one_that_does_not(tmp_path: P
     servers = [start("--prefill-tok-per-s", "5000", "--itl-ms", "5") for _ in "ab"]
     ports = [server.port for server in servers]
     pages = [word for server in servers for word in ("--metrics-url", f"{server.url}/metrics")]
-    quick = [
-        "--set",
-        "phases.warmup_s=1",
-        "--set",
-        "workload.think_time_s=0.3",
-        "--duration",
-        "6s",
-        "--on-invalid",
-        "warn",
-    ]
+    quick = [*QUICK[2:], "--set", "workload.think_time_s=0.3", "--duration", "6s", "--on-invalid", "warn"]
     try:
         with (
             contextlib.closing(RequestBalancer(ports)) as in_turn,
@@ -148,5 +140,7 @@ def test_a_router_that_keeps_sessions_is_told_from_one_that_does_not(tmp_path: P
         assert rows["hit_rate"]["candidate"] == pytest.approx(rows["stay_hit_rate"]["candidate"], abs=0.03)
         assert rows["hit_rate"]["baseline"] == pytest.approx(rows["in_turn_hit_rate"]["baseline"], abs=0.03)
         assert rows["hit_rate_no_reuse"]["baseline"] == rows["hit_rate_no_reuse"]["candidate"] == 0
-        assert rows["requests_max"]["baseline"] < rows["requests_max"]["candidate"]
+        assert all(
+            1 <= rows[f"{of}_max"][side] < 2 for of in ("requests", "tokens") for side in ("baseline", "candidate")
+        )
         assert ("estimated by their hits" in rows["note"]) == (folder == "ab")

@@ -6,15 +6,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from inferload.analysis.comparison.ab_questions import _Answers, _compare_answers, _verdict
 from records import turn
 
 from inferload.base.clock import Anchor
 from inferload.base.rundir import TURNS
 from inferload.results.open_run import OpenRun
-from inferload.results.statistics.paired_runs import ALPHA, MeanDifference, mean_difference
+from inferload.results.statistics.paired_runs import ALPHA, MeanDifference
 from inferload.turns import turns_file
 from inferload.turns.turn_columns import TurnColumns
 
@@ -45,11 +43,8 @@ def test_answers_are_compared_where_the_direct_side_agrees_with_itself_and_promp
     assert found["answer_digest"] == (4, 3, 1)
     assert found["input_tokens"] == (4, 4, 1)
     assert found["finish_reason"] == (4, 4, 0)
-
-
-def test_without_digests_only_first_turns_are_compared(tmp_path: Path) -> None:
-    turns = {name: {"answer_digest": None} for name in ("s0.0", "s0.1")}
-    found = answers_of(tmp_path, (turns, turns, turns))
+    turns = {name: {"answer_digest": None} for name in ("s0.0", "s0.1")}  # the prompt of the second one is not known
+    found = answers_of(tmp_path / "without digests", (turns, turns, turns))
     assert (found["answer_digest"], found["output_tokens"]) == ((0, 0, 0), (1, 1, 0))
 
 
@@ -62,15 +57,6 @@ def test_a_server_that_differs_by_itself_is_rarely_called_changed(differing: int
         found.changed, found.others = changed, differing - changed
         wrong += (found.p < ALPHA) * comb(differing, changed) * (1 / 3) ** changed * (2 / 3) ** (differing - changed)
     assert wrong < ALPHA
-
-
-@given(st.lists(st.floats(-1e6, 1e6), max_size=8))
-def test_the_interval_of_a_mean_difference_contains_it(values: list[float]) -> None:
-    found = mean_difference(values)
-    if found is None or found.low is None or found.high is None:
-        assert len(values) < 2
-    else:
-        assert found.low <= found.mean <= found.high
 
 
 @pytest.mark.parametrize(
