@@ -10,6 +10,7 @@ from statistics import mean, pstdev
 from typing import Any, NamedTuple
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from inferload.base import rundir
 from inferload.base.numbers import percent, plural
@@ -255,10 +256,10 @@ def _moved(run: OpenRun) -> float | None:
     names = ("session_id", "sent_s", "target", "input_tokens", "cached_tokens")
     if (turns := _table(run, sources(names))) is None:
         return None
-    frame = turn_frame(turns, 0, names)
     if _names_servers(run):
+        frame = turn_frame(turns.filter(pc.is_valid(turns["server"])), 0, names)
         return routing.moved_share(frame, set(frame["target"]))
-    return routing.moved_by_hits(frame, run.summary.cache.block_size or ASSUMED_BLOCK)
+    return routing.moved_by_hits(turn_frame(turns, 0, names), run.summary.cache.block_size or ASSUMED_BLOCK)
 
 
 def _names_servers(run: OpenRun) -> bool:

@@ -177,9 +177,10 @@ def test_unknown_hits_say_nothing(tmp_path: Path, changes: dict[str, Any]) -> No
 _BLOCKS, _SHARED = st.sampled_from([16, 128]), st.sampled_from([0, 500])
 
 
-@given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 2)), max_size=40), _BLOCKS, _SHARED, st.integers(10, 900))
-def test_hits_tell_the_turns_that_moved(drawn: list[tuple[int, int]], block: int, shared: int, added: int) -> None:
-    """Each server has an unlimited cache; all sessions begin with `shared` tokens, and each turn adds as many tokens."""
+@given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 2)), max_size=40), _BLOCKS, _SHARED, st.integers(300, 900))
+def test_hits_tell_the_turns_that_moved(turns: list[tuple[int, int]], block: int, shared: int, added: int) -> None:
+    """Each server has an unlimited cache; all sessions begin with `shared` tokens, and each turn adds more than two blocks."""
+    drawn = [(8, 0), (9, 0), *turns]  # a first turn that shows what sessions share
     prompts: dict[int, int] = {}
     cached: dict[tuple[int, int], int] = {}  # longest prompt by session and server
     rows = []
@@ -188,10 +189,6 @@ def test_hits_tell_the_turns_that_moved(drawn: list[tuple[int, int]], block: int
         hits = max(cached.get((session, server), 0), shared if begun else 0) // block * block
         cached[session, server] = prompts[session] = prompts.get(session, shared) + added
         rows.append((f"s{session}", float(at), f"http://{server}", prompts[session], hits))
-    columns = zip(*rows, strict=True) if rows else ((),) * 5
     names_of = ("session_id", "sent_s", "target", "input_tokens", "cached_tokens")
-    frame = Frame({name: np.array(column) for name, column in zip(names_of, columns, strict=True)})
-    found = moved_by_hits(frame, block)
-    assert found is None or added > 2 * (block + 16)
-    if added > 2 * (block + 16):
-        assert found == moved_share(frame, {f"http://{server}" for server in range(3)})
+    frame = Frame({name: np.array(column) for name, column in zip(names_of, zip(*rows, strict=True), strict=True)})
+    assert moved_by_hits(frame, block) == moved_share(frame, {f"http://{server}" for server in range(3)})
