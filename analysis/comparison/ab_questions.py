@@ -17,10 +17,11 @@ from inferload.base.numbers import percent, plural
 from inferload.campaign import ab
 from inferload.campaign.ab_presets import GATEWAY, ROUTER
 from inferload.figures.figure import Head
+from inferload.figures.rate_figures import EVENTS_PER_ARRIVAL, FAILED_RATIO
 from inferload.figures.servers.server_entry import ServerFacts
 from inferload.figures.servers.server_figure import entry_block
 from inferload.figures.table import Cell, Table
-from inferload.figures.turn_figures import E2E, TPOT, TTFT
+from inferload.figures.turn_figures import E2E, ITL, TPOT, TTFT
 from inferload.results.open_run import OpenRun
 from inferload.results.statistics import paired_turns
 from inferload.results.statistics.distributions import binomial_cdf
@@ -30,7 +31,7 @@ from inferload.results.summarise.cache_figures import servers_of
 from inferload.results.summarise.turns import Turns
 from inferload.workload.prefix_cache.expected import ASSUMED_BLOCK
 
-from ..data.figures import figure, value_of
+from ..data.figures import Term, value_of
 from ..data.turn_frames import sources, turn_frame
 from ..diagnosis import routing
 from ..pages.texts import Name
@@ -140,17 +141,18 @@ def _requests_per_turn(run: OpenRun) -> float | None:
     return found.arrived / found.sent if found is not None and found.arrived is not None and found.sent else None
 
 
-def _of_summary(name: str) -> _Figure:
-    term = figure(name)
-    return _Figure(name, term.head, _each(lambda run: value_of(name, run.summary)), term.figure.form == "share")
+def _of_summary(term: Term) -> _Figure:
+    return _Figure(
+        term.name, term.head, _each(lambda run: value_of(term.name, run.summary)), term.figure.form == "share"
+    )
 
 
 _TIMES = [_Figure(each.key, each.head(), partial(_of_turns, each.key)) for each in (TTFT, TPOT, E2E)]
-_FAILED = _of_summary("failed_ratio")
+_FAILED = _of_summary(Term(FAILED_RATIO))
 _GATEWAY_FIGURES = (
     *_TIMES,
-    _of_summary("mean(itl_ms)"),
-    _of_summary("events_per_arrival"),
+    _of_summary(Term(ITL, "mean")),
+    _of_summary(Term(EVENTS_PER_ARRIVAL)),
     _FAILED,
     _Figure("requests_per_turn", Head("requests at the servers per request"), _each(_requests_per_turn)),
 )
@@ -317,8 +319,8 @@ def _router(trials: Sequence[Trial], names: Sequence[str]) -> Question:
     rows += [
         _row(ttft._replace(key=key, head=Head(title, TTFT.key)), ttft.values(trials, *names_of))
         for key, title, names_of in (
-            ("ttft_ms", "TTFT with reuse, ms", sides),
-            ("ttft_ms_no_reuse", "TTFT without reuse, ms", alone),
+            (TTFT.key, "TTFT with reuse, ms", sides),
+            (f"{TTFT.key}_no_reuse", "TTFT without reuse, ms", alone),
         )
     ]
     rows.append(
