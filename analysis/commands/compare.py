@@ -128,6 +128,7 @@ def _refused(comparison: "Comparison") -> str:
 def _compared(arguments: argparse.Namespace) -> "list[Comparison]":
     """Read the sides and compare each candidate with the baseline."""
     from ..comparison import baselines, classes, max_change, requirements
+    from ..comparison.ab_questions import question
     from ..comparison.arms import by_arm
     from ..comparison.comparable import different_clocks, distinct
     from ..comparison.compare import compare, compare_with_occasions
@@ -190,6 +191,7 @@ def _compared(arguments: argparse.Namespace) -> "list[Comparison]":
             found = compare_with_occasions(baseline, occasion, primary, ALL, arguments.allow)
         else:
             found = compare(baseline, side, primary, others, arguments.allow)
+            found = replace(found, question=None if arguments.class_names else question(found))
         reasons = found.differences.reasons
         checked = [max_change.check(each, *found.paired, reasons(each.name)) for each in limits]
         comparisons.append(replace(found, required=required, limits=tuple(checked), class_name=class_name))

@@ -1,12 +1,13 @@
 """Comparison of a candidate with a baseline, by pairs of runs or with the occasions of a baseline file."""
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Literal
+from typing import Any, Literal
 
 from inferload.base.numbers import plural
 from inferload.figures.limits.gate import Gate
+from inferload.figures.table import Table
 from inferload.figures.turn_figures import E2E
 from inferload.results.statistics import baseline_stats as occasions
 from inferload.results.statistics import paired_runs
@@ -63,6 +64,14 @@ class FigureRow:
 
 
 @dataclass(frozen=True, slots=True)
+class Question:
+    """Answer to a preset of `inferload ab`. `document`: its values as JSON."""
+
+    table: Table
+    document: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
 class Comparison:
     """Comparison of a candidate. `condition`: None if each run had its own server start."""
 
@@ -79,6 +88,7 @@ class Comparison:
     limits: tuple[max_change.CheckedLimit, ...] = ()  # of --max-change
     allowed: tuple[str, ...] = ()  # keys of the scenario that may differ
     class_name: str = ""  # of the turns, if several classes are compared
+    question: Question | None = None  # of runs of a preset
     required: tuple[Gate, ...] = ()  # requirements on the best sides; none: the gates that all runs have
 
     @property

@@ -13,6 +13,7 @@ from ..data.frame import Frame, known
 LOSES_HITS, STAYS = "routing-loses-hits", "sessions-stay"  # codes of the findings
 LEAST_LOSS = 0.1  # of the prompt tokens
 LEAST_MOVED = 0.1  # of the turns with a turn before
+_TEMPLATE_END = 16  # tokens at most that a chat template ends a prompt with, before the answer
 ALL_COUNTED = 0.1  # greatest difference of the tokens that the servers looked up to those of the run's prompts
 
 
@@ -85,3 +86,25 @@ def moved_share(turns: Frame, servers: Collection[str]) -> float | None:
             moved.append(target != latest[session])
         latest[session] = target
     return sum(moved) / len(moved) if moved else None
+
+
+def moved_by_hits(turns: Frame, block: int) -> float | None:
+    """Return `moved_share` as the hits of each turn tell it, where answers name no server: an evicted prefix counts as moved.
+
+    On the server of the turn before, a turn hits that prompt up to a block and what a chat template ends it with. Turns whose
+    hits elsewhere could be as many are left out; None without others. `turns`: session_id, sent_s, input_tokens, cached_tokens.
+    `block`: tokens of a block of the cache.
+    """
+    sent = turns[known(turns["sent_s"])].sorted_by("sent_s")
+    prompts, cached = sent.numbers("input_tokens"), sent.numbers("cached_tokens")
+    before: dict[str, tuple[float, float]] = {}  # prompts of the last turns of a session
+    first, later = [0.0], []
+    for session, prompt, hits in zip(sent["session_id"], prompts, cached, strict=True):
+        if session not in before:
+            first.append(hits)
+        elif not np.isnan(hits + sum(before[session])):
+            later.append((hits, *before[session]))
+        before[session] = (prompt, before[session][0] if session in before else 0.0)
+    shared, margin = float(np.nanmax(first)), block + _TEMPLATE_END
+    judged = [hits < last - margin for hits, last, earlier in later if last - max(shared, earlier) > 2 * margin]
+    return sum(judged) / len(judged) if judged else None

@@ -9,7 +9,9 @@ from pydantic import Field, model_validator
 
 from inferload.base.errors import UsageError
 from inferload.campaign import pairs
+from inferload.campaign.ab_presets import PRESETS, Control
 from inferload.campaign.pairs import MAX_PAIRS, SD_LOG
+from inferload.client.connection.target import Target
 from inferload.figures.turn_figures import TTFT
 from inferload.scenario import overrides
 from inferload.scenario import scenario as scenarios
@@ -37,6 +39,7 @@ class AbPlan(ScenarioPart):
         description=f"measure of the verdict, as in a gate; empty: the first of turns in require, else mean({TTFT.key})",
     )
     require: Gates = Field(default=(), description="limits, as gates, beyond which a side is not named the best")
+    preset: str = Field(default="", description="name of the preset, whose control runs each pair has; empty: none")
     options: Mapping[str, Any] = Field(default={}, description="options of each run, by name")
     digest: str = Field(default="", description="SHA-256 of the scenario, which must not change")
 
@@ -44,12 +47,34 @@ class AbPlan(ScenarioPart):
     def _two_sides(self) -> "AbPlan":
         if len(self.sides) < 2:
             raise ValueError(f"sides: {', '.join(self.sides) or 'none'}; give a baseline and at least one other server")
+        if self.preset and self.preset not in PRESETS:
+            raise ValueError(f"preset {self.preset}: not known; this version has {', '.join(PRESETS)}")
         return self
 
-    def load(self) -> Scenario:
+    @property
+    def controls(self) -> dict[str, Control]:
+        """Control runs of each pair, by name."""
+        return PRESETS[self.preset].controls([*self.sides]) if self.preset else {}
+
+    def options_of(self, run: "AbRun") -> dict[str, Any]:
+        """Return the options of a run: those of all, with its own changes of the scenario and its own metrics pages."""
+        pages = [page.partition("=") for page in self.options.get("metrics_url", [])]
+        shared = ["".join(page) for page in pages if page[0] not in self.sides]
+        urls = [*(url for side, _, url in pages if side == run.side), *shared]
+        if (
+            not urls
+            and self.preset
+            and self.options.get("clock") != "virtual"
+            and (side := PRESETS[self.preset].pages_of)
+        ):
+            urls = [Target.parse(self.sides[side]).metrics_url]
+        changes = {"set": [*self.options.get("set", []), *run.set], "metrics_url": urls}
+        return {**self.options, **{name: values for name, values in changes.items() if values}}
+
+    def load(self, *more: str) -> Scenario:
         """Load the scenario with its changes. Raise UsageError if it has changed since the start, or has no end."""
-        scenario = scenarios.load(self.scenario, overrides.parse_settings(self.options.get("set")))
-        if self.digest and scenario.digest != self.digest:
+        scenario = scenarios.load(self.scenario, overrides.parse_settings([*self.options.get("set", []), *more]))
+        if self.digest and not more and scenario.digest != self.digest:
             raise UsageError(f"scenario {self.scenario}: changed since the start; undo the change, or start anew")
         if not scenario.ends_by_itself:
             raise UsageError(f"scenario {self.scenario}: has no end; give --duration, as 60s")
@@ -58,20 +83,25 @@ class AbPlan(ScenarioPart):
 
 @dataclass(frozen=True, slots=True)
 class AbRun:
-    """Run of a side. `folder`: below the folder of the comparison; that of a side is one side of `inferload compare`."""
+    """Run of a side. `folder`: below the folder of the comparison; that of a side is one side of `inferload compare`.
+
+    `set`: changes of the scenario, of a control.
+    """
 
     side: str
     url: str
     seed: int
     folder: str
+    set: tuple[str, ...] = ()
 
 
 def planned(plan: AbPlan) -> list[AbRun]:
     """Return all runs in order: pair by pair, the sides of a pair in a drawn order."""
+    made = {name: Control(name) for name in plan.sides} | plan.controls
     return [
-        AbRun(side, plan.sides[side], pair.seed, f"{side}/{pair.number:03d}")
-        for pair in pairs.drawn(f"{plan.seed}/ab", plan.pairs, list(plan.sides))
-        for side in pair.order
+        AbRun((of := made[name]).side, plan.sides[of.side], pair.seed, f"{name}/{pair.number:03d}", of.set)
+        for pair in pairs.drawn(f"{plan.seed}/ab", plan.pairs, list(made))
+        for name in pair.order
     ]
 
 

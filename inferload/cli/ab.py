@@ -14,6 +14,7 @@ from inferload.base.run_options import RUN_OPTIONS
 from inferload.base.virtual_orders import options_of, server_of
 from inferload.campaign import ab, decision, equal_sides, named_code, runner
 from inferload.campaign.ab import DEFAULT_PAIRS, AbPlan
+from inferload.campaign.ab_presets import PRESETS
 from inferload.campaign.journal import Journal, alone, made_folder, unused_folder
 from inferload.campaign.pairs import MAX_PAIRS
 from inferload.campaign.runner import Runner
@@ -28,9 +29,12 @@ _EPILOG = """\
 Examples:
   inferload ab A=http://old:8000 B=http://new:8000 --scenario chat-open --pairs 8
   inferload ab A=http://old:8000 B=http://new:8000 --scenario smoke --duration 20s --fail-on-regression
+  inferload ab --preset gateway direct=http://server:8000 through=http://gateway:8080
+  inferload ab --preset router A=http://a:8080 B=http://b:8080 --metrics-url http://s1:8000/metrics --metrics-url http://s2:8000/metrics
   inferload ab --resume runs/20261127T101500Z-ab-chat-open
 The runs of a pair have the same seed and schedule, and a random order. Each run
 has its own salt (cache.isolate: run), so that no prefix is cached before it. The
+pages of one side are --metrics-url SIDE=URL. The
 verdict holds for these server starts; inferload sweep restarts the servers. The
 values of --header are not stored: give them again with --resume. Exit codes:
 0 compared; 1 a run failed; 2 usage error; 4 as those of inferload compare; 130,
@@ -51,8 +55,14 @@ def register(commands: Any) -> None:
         help="server, as A=http://server:8000; with --clock virtual a variant, or options of the simulator as A='--itl-ms 10'; "
         "the first one is the baseline",
     )
-    add("--scenario", metavar="NAME-OR-PATH", help="scenario of all runs")
-    add("--pairs", type=int, default=None, metavar="N", help=f"pairs of runs (default: {DEFAULT_PAIRS})")
+    add(
+        "--preset",
+        choices=[*PRESETS],
+        help="a question with its scenario, pairs and control runs: "
+        + "; ".join(f"{name}: {row.text}" for name, row in PRESETS.items()),
+    )
+    add("--scenario", metavar="NAME-OR-PATH", help="scenario of all runs (default: that of the preset)")
+    add("--pairs", type=int, metavar="N", help=f"pairs of runs (default: that of the preset, else {DEFAULT_PAIRS})")
     add("--seed", type=int, default=0, metavar="N", help="seed for the seeds of the runs and their order (%(default)s)")
     decision.add_options(add)
     add("--into", type=Path, metavar="DIR", help="output folder (default: runs/<UTC time>-ab-<scenario>)")
@@ -92,20 +102,32 @@ def _again(plan: AbPlan, arguments: argparse.Namespace) -> list[str]:
 def _plan_and_folder(arguments: argparse.Namespace) -> tuple[AbPlan, Path]:
     if arguments.resume is not None:
         own_plan = f"--resume {arguments.resume}: the folder has its own plan; remove sides, --scenario, --pairs, --require, --into"
-        if arguments.sides or arguments.pairs is not None or arguments.into is not None or arguments.require:
+        if (
+            arguments.preset
+            or arguments.sides
+            or arguments.pairs is not None
+            or arguments.into is not None
+            or arguments.require
+        ):
             raise UsageError(own_plan)
         plan = ab.read(arguments.resume)
         if arguments.scenario not in (None, plan.scenario):
             raise UsageError(own_plan)
         named_code.check(arguments.resume, plan.load(), plan.scenario, arguments.scenario)
         return plan, arguments.resume
+    preset = PRESETS.get(arguments.preset)
+    if preset is not None:
+        arguments.scenario = arguments.scenario or preset.scenario
     if not arguments.sides or arguments.scenario is None:
         raise UsageError("ab: needs two sides as NAME=URL and --scenario, or --resume DIR")
     sides = ab.sides_of(arguments.sides)
     _check_servers(sides, arguments)
     if len(sides) < 2:
         raise UsageError(f"ab: {arguments.sides[0]} is the only side; give another one as NAME=URL")
-    pairs = DEFAULT_PAIRS if arguments.pairs is None else arguments.pairs
+    if preset is not None:
+        preset.check(arguments.preset, sides)
+    default = DEFAULT_PAIRS if preset is None else preset.pairs
+    pairs = default if arguments.pairs is None else arguments.pairs
     if not 1 <= pairs <= MAX_PAIRS:
         raise UsageError(f"--pairs {pairs}: must be 1 to {MAX_PAIRS}")
     if arguments.seed < 0:
@@ -122,12 +144,15 @@ def _plan_and_folder(arguments: argparse.Namespace) -> tuple[AbPlan, Path]:
             "seed": arguments.seed,
             "primary": arguments.primary or "",
             "require": arguments.require,
+            "preset": arguments.preset or "",
             "options": given,
         },
         "ab",
         AbPlan,
     )
     scenario = plan.load()
+    for control in plan.controls.values():
+        plan.load(*control.set)
     plan = plan.model_copy(update={"digest": scenario.digest})
     return plan, unused_folder(arguments.into, f"ab-{scenario.name}")
 
@@ -150,14 +175,15 @@ def _check_servers(sides: Mapping[str, str], arguments: argparse.Namespace) -> N
 def _lines(plan: AbPlan) -> list[str]:
     scenario = plan.load()
     names = list(plan.sides)
-    runs = plural(plan.pairs * len(names), "run")
+    runs = plural(len(ab.planned(plan)), "run")
     lines = [
         f"{', '.join(names[1:])} against {names[0]} on {scenario.name}: {runs} in {plural(plan.pairs, 'pair')}, in a random order",
         f"  {ab.outlook(plan)}",
     ]
+    lines += [f"  control runs in each pair: {', '.join(plan.controls)}"] if plan.controls else []
     found = equal_sides.of_simulated if plan.options.get("clock") == "virtual" else equal_sides.of_urls
     lines += [f"  {words}" for words in found(plan.sides)]
-    if scenario.cache.isolate == "none" or scenario.cache.salt is not None:
+    if (scenario.cache.isolate == "none" and not scenario.cache.twice) or scenario.cache.salt is not None:
         lines.append(
             "  cache.isolate is none, or cache.salt is set: a run hits the prefixes that runs before it left in the cache"
         )
@@ -174,8 +200,8 @@ def _make(plan: AbPlan, folder: Path, headers: list[str], retry: bool) -> int:
     for number, each in enumerate(runs, 1):
         if journal.outcome(each.folder) is not None:
             continue
-        print(f"{number}/{len(runs)}: {each.side} ({each.url})", file=sys.stderr, flush=True)
-        options = {**plan.options, "seed": str(each.seed), "header": headers}
+        print(f"{number}/{len(runs)}: {each.folder} ({each.url})", file=sys.stderr, flush=True)
+        options = {**plan.options_of(each), "seed": str(each.seed), "header": headers}
         entry = maker.run(each.folder, runner.command(plan.scenario, each.url, folder / each.folder, options))
         runner.stop_if_refused(entry, each.side, journal.beside(each.folder))
         if found := runner.problem(folder, entry):

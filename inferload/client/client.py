@@ -63,6 +63,7 @@ class ClientSettings:
     endpoint: EndpointName = "chat"
     server_header: str | None = None  # of an answer: the server that gave it
     session_token_header: str | None = None  # of an answer: to be sent with the next turns of the session
+    answer_digests: bool = False  # a record has a digest of its answer
     finish_reasons: bool = False  # the answers of the server are known to have one
     detail_chars: int = 300  # longest text of a failure
     declared_models: tuple[str, ...] = ()  # by the user; a name that a server reports may be an echoed secret
@@ -103,6 +104,7 @@ class Client:
         self._on_turn = on_turn
         self.frames = Frames(scanner())
         self.finish_reasons = settings.finish_reasons
+        self.answer_digests = settings.answer_digests
         self.server_header, self.session_token_header = (
             None if name is None else name.lower() for name in (settings.server_header, settings.session_token_header)
         )

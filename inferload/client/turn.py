@@ -25,7 +25,7 @@ from inferload.client.connection.http1 import Http1Error
 from inferload.client.connection.reply import AnyConnection, CertificateRefused, ConnectionLost, HttpReply
 from inferload.client.connection.tcp_info import ConnectionEnd
 from inferload.client.retry import RequestInFlight, crossed_by_close
-from inferload.client.turn_record import Attempt, SessionCookies, TurnRequest, TurnResult, turn_record
+from inferload.client.turn_record import Attempt, SessionCookies, TurnRequest, TurnResult, answer_digest, turn_record
 from inferload.turns.record import Failure
 from inferload.turns.remarks import Remark
 from inferload.workload.content.messages import sendable
@@ -75,6 +75,7 @@ class TurnHost(Protocol):
     def close_idle_since(self, kept_ns: int) -> None: ...
     def request_bytes(self, body: bytes, headers: tuple[tuple[str, str], ...] = ()) -> bytes: ...
 
+    answer_digests: bool
     finish_reasons: bool
     server_header: str | None
     session_token_header: str | None
@@ -435,6 +436,7 @@ class Turn:
         # What follows the end marker is no part of the answer.
         closed_ns = over_ns if not answer.closed or answer.last_event_ns is None else answer.last_event_ns
         calls = () if answer.tool_calls is None else answer.tool_calls.calls(self.request.turn_id)
+        text, reasoning = "".join(answer.text), sendable("".join(answer.reasoning))
         native = b"" if parser.failure is not None else answer.native(calls)
         attempt = Attempt(
             requests=self._attempts - self._undelivered,
@@ -457,11 +459,12 @@ class Turn:
                 worker=client.worker,
                 target=client.url,
                 model=client.model,
+                digest=answer_digest(text, reasoning, calls) if client.answer_digests else None,
             ),
-            "".join(answer.text),
+            text,
             client.without_secrets(parser.text),
             parser.unstamped,
-            reasoning=sendable("".join(answer.reasoning)),
+            reasoning=reasoning,
             tool_calls=calls,
             native=native,
             over_ns=over_ns,

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from array import array
+from collections.abc import Sequence
+from hashlib import blake2b
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import msgspec
@@ -121,9 +123,16 @@ class Attempt(NamedTuple):
 
 
 def turn_record(
-    request: TurnRequest, attempt: Attempt, answer: Answer, *, worker: str, target: str, model: str
+    request: TurnRequest,
+    attempt: Attempt,
+    answer: Answer,
+    *,
+    worker: str,
+    target: str,
+    model: str,
+    digest: str | None = None,
 ) -> TurnRecord:
-    """Return the record of a turn. `target`: URL; `model`: that of the client."""
+    """Return the record of a turn. `target`: URL; `model`: that of the client; `digest`: of the answer."""
     metrics, event_ns = answer.metrics, answer.event_ns
     return TurnRecord(
         turn_id=request.turn_id,
@@ -157,6 +166,7 @@ def turn_record(
         max_tokens=request.max_tokens,
         finish_reason=CANCELLED if attempt.cancelled else answer.finish_reason,
         request_id=answer.request_id,
+        answer_digest=digest,
         step=request.step,
         server_queue_ms=None if metrics is None else metrics.queue_time_ms,
         server_ttft_ms=None if metrics is None else metrics.time_to_first_token_ms,
@@ -167,6 +177,12 @@ def turn_record(
         remarks=tuple(answer.remarks),
         final=not attempt.cancelled and (not answer.tool_calls if request.final is None else request.final),
     )
+
+
+def answer_digest(text: str, reasoning: str, calls: Sequence[ToolCall]) -> str:
+    """Return a digest of an answer, of 16 hexadecimal digits. Ids of calls, which servers draw, are no part of it."""
+    parts = [text, reasoning, [(call.name, call.arguments) for call in calls]]
+    return blake2b(msgspec.json.encode(parts), digest_size=8).hexdigest()
 
 
 def _since(start_ns: int, at_ns: array[int]) -> array[int]:

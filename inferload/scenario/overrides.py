@@ -24,6 +24,7 @@ _STEP = re.compile(r"([^.\[\]]+)|\[(\d+)\]")
 ADDED_LATER: Mapping[str, object] = {
     "abort_on": [],
     "canary": None,
+    "request.answer_digests": False,
     "request.cookies": True,
     "request.wrong_length": "stop",
     "rules": None,

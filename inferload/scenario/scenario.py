@@ -92,10 +92,10 @@ class Phases(ScenarioPart):
 class Cache(ScenarioPart):
     """Prefix-cache isolation between runs and sessions, and cold or warm runs."""
 
-    isolate: Literal["run", "session", "none"] = Field(
+    isolate: Literal["run", "session", "turn", "none"] = Field(
         default="run",
         description="scope of shared cached prefixes: run: the sessions of this run; session: the turns of one session; "
-        "none: all clients and earlier runs; the default is none for the workload tasks",
+        "turn: no other prompt; none: all clients and earlier runs; the default is none for the workload tasks",
     )
     arm: Literal["cold", "warm", "both"] = Field(
         default="cold",

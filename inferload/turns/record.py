@@ -111,6 +111,7 @@ class TurnRecord(msgspec.Struct, frozen=True, gc=False):
     max_tokens: int | None = None
     finish_reason: str | None = None
     request_id: str | None = None
+    answer_digest: str | None = None
     step: int | None = None
     server_queue_ms: float | None = None
     server_ttft_ms: float | None = None

@@ -75,6 +75,9 @@ TURN_COLUMNS = (
     Column("max_tokens", _INT, "limit of the answer in the request"),
     Column("finish_reason", _TEXT, "the server's reason for the end; `cancelled` for a turn that its caller cancelled"),
     Column("request_id", _TEXT, "the server's identity of the request"),
+    Column(
+        "answer_digest", _TEXT, "digest of text, reasoning and tool calls of the answer, with `request.answer_digests`"
+    ),
     Column("step", _SMALL, "step of the load profile, from 0"),
     Column("server_queue_ms", _FLOAT, "time in the server's queue, if the server reports it"),
     Column("server_ttft_ms", _FLOAT, "time to the first token without the queue, if the server reports it"),
@@ -102,7 +105,8 @@ WORDS = ("class", "worker", "phase", "target", "server", "model", "finish_reason
 _numbers_of = attrgetter(*_NUMBERS)
 _figures_of = attrgetter(*SERVER_TIMES)
 _words_of = attrgetter("class_name", *WORDS[1:])
-_IDS = tuple(map(attrgetter, ("turn_id", "session_id", "request_id")))
+_IDS = ("turn_id", "session_id", "request_id", "answer_digest")
+_ids_of = tuple(map(attrgetter, _IDS))
 _EVENTS, _TOKENS = map(attrgetter, ("event_ns", "event_tokens"))
 
 _NONE = -(2**63)  # represents None in the buffers of whole numbers
@@ -117,7 +121,7 @@ class TurnColumns:
         self._figures = array("d")
         self._codes = array("i")
         self._known: tuple[dict[str, int], ...] = tuple({} for _ in WORDS)
-        self._ids = (_Texts(), _Texts(), _Texts())  # turn, session, request
+        self._ids = tuple(_Texts() for _ in _IDS)
         self._events = _Lists("q")
         self._tokens = _Lists("i")
         self._latest: tuple[tuple[str | None, ...], list[int]] = ((), [])  # words of the latest turn, and their codes
@@ -144,7 +148,7 @@ class TurnColumns:
                     [-1 if word is None else codes.setdefault(word, len(codes)) for word, codes in known],
                 )
             self._codes.extend(self._latest[1])
-        for texts, get in zip(self._ids, _IDS, strict=True):
+        for texts, get in zip(self._ids, _ids_of, strict=True):
             texts.extend([get(turn) for turn in turns])
         for lists, get in ((self._events, _EVENTS), (self._tokens, _TOKENS)):
             lists.extend([get(turn) for turn in turns])
@@ -167,7 +171,7 @@ class TurnColumns:
         codes = np.frombuffer(self._codes, dtype=np.int32).reshape(self._rows, len(WORDS))
         for column, (name, known) in enumerate(zip(WORDS, self._known, strict=True)):
             arrays[name] = _spelled(codes[:, column].copy(), list(known))
-        for name, texts in zip(("turn_id", "session_id", "request_id"), self._ids, strict=True):
+        for name, texts in zip(_IDS, self._ids, strict=True):
             arrays[name] = texts.to_array()
         arrays["event_ns"], arrays["event_tokens"] = self._events.to_array(), self._tokens.to_array()
         return arrays

@@ -3,10 +3,12 @@
 import contextlib
 import http.client
 import itertools
+import re
 import socket
 import threading
 from collections.abc import Sequence
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from zlib import crc32
 
 _NOT_FORWARDED = ("connection", "keep-alive", "transfer-encoding", "content-length")
 
@@ -14,25 +16,44 @@ _NOT_FORWARDED = ("connection", "keep-alive", "transfer-encoding", "content-leng
 class RequestBalancer:
     """Sends each request to the next port. `hidden`: prefix of lines that it removes from metrics pages.
 
-    `held_bytes`: it holds an answer until it has so many bytes, or its end.
+    `held_bytes`: it holds an answer until it has so many bytes, or its end. `sticky`: header by whose value it chooses the port;
+    `repeats`, `changes`: each n-th POST goes to the server twice, or gets another text. Answers name their server in X-Server.
     """
 
-    def __init__(self, ports: Sequence[int], hidden: bytes | None = None, held_bytes: int = 1) -> None:
-        turn = itertools.cycle(ports)
+    def __init__(
+        self,
+        ports: Sequence[int],
+        hidden: bytes | None = None,
+        held_bytes: int = 1,
+        *,
+        sticky: str = "",
+        repeats: int = 0,
+        changes: int = 0,
+    ) -> None:
+        turn, posts = itertools.cycle(ports), itertools.count(1)
 
         class Handler(BaseHTTPRequestHandler):
             protocol_version = "HTTP/1.1"
+            changed = False
 
             def do_GET(self) -> None:
                 self._forward(None)
 
             def do_POST(self) -> None:
-                self._forward(self.rfile.read(int(self.headers["Content-Length"])))
+                number = next(posts)
+                self.changed = changes and number % changes == 0
+                body = self.rfile.read(int(self.headers["Content-Length"]))
+                self._forward(body, repeated=bool(repeats) and number % repeats == 0)
 
-            def _forward(self, body: bytes | None) -> None:
+            def _forward(self, body: bytes | None, *, repeated: bool = False) -> None:
+                key = self.headers.get(sticky) if sticky else None
+                self.port = next(turn) if key is None else ports[crc32(key.encode()) % len(ports)]
                 headers = {name: value for name, value in self.headers.items() if name.lower() not in _NOT_FORWARDED}
-                server = http.client.HTTPConnection("127.0.0.1", next(turn), timeout=60)
+                server = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
                 with contextlib.closing(server):
+                    if repeated:
+                        server.request(self.command, self.path, body, headers)
+                        server.getresponse().read()
                     server.request(self.command, self.path, body, headers)
                     self._answer(server.getresponse())
 
@@ -42,13 +63,14 @@ class RequestBalancer:
                     if name.lower() not in _NOT_FORWARDED:
                         self.send_header(name, value)
                 self.send_header("Transfer-Encoding", "chunked")
+                self.send_header("X-Server", f"127.0.0.1:{self.port}")
                 self.end_headers()
                 if hidden is not None and self.path == "/metrics":
                     lines = reply.read().splitlines(keepends=True)
                     self._chunk(b"".join(line for line in lines if not line.startswith(hidden)))
                 held = b""
                 while data := reply.read1(65536):
-                    held += data
+                    held += re.sub(rb'("content": ?")(?=[^"])', rb"\1X", data) if self.changed else data
                     if len(held) >= held_bytes:
                         self._chunk(held)
                         held = b""

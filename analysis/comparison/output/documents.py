@@ -83,6 +83,7 @@ def _comparison_document(comparison: Comparison) -> dict[str, Any]:
         "compared": list(comparison.differences.compared),
         "implausible": list(comparison.implausible),
         "max_change": [checked.to_dict() for checked in comparison.limits],
+        "question": None if comparison.question is None else comparison.question.document,
         "figures": [_figure_document(row) for row in comparison.rows],
     }
 

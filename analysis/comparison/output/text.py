@@ -218,7 +218,11 @@ def contents(rows: Sequence[TableRow], comparisons: Sequence[Comparison], arms: 
     return Contents(
         simulated(sides),
         none_left(best),
-        [*classes.table(comparisons), *tables.of_sides(rows)],
+        [
+            *classes.table(comparisons),
+            *(each.question.table for each in comparisons if each.question),
+            *tables.of_sides(rows),
+        ],
         costs.note(sides),
         best,
         [] if (shown := tables.best(best)) is None else [shown],
@@ -250,7 +254,10 @@ def text(comparisons: Sequence[Comparison]) -> str:
         *map(tr, (*all_of.none_left, *all_of.simulated)),
         *([_text(tables.together(comparisons))] if several else []),
     ]
-    parts += [*(_text(shown) for shown in all_of.tables if shown.key in ("cost", "suffers")), tr(all_of.cost)]
+    parts += [
+        *(_text(shown) for shown in all_of.tables if shown.key in ("question", "cost", "suffers")),
+        tr(all_of.cost),
+    ]
     for index, each in enumerate(all_of.compared):
         shown = [] if several and index < len(comparisons) else ["", _text(each.effects)]
         parts.append("\n".join([*map(tr, (each.headline, *each.remarks)), *shown]))

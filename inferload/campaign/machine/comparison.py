@@ -2,14 +2,12 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from math import sqrt
-from statistics import mean, stdev
 
 from inferload.base.clock import NS_PER_MS, token_hex
 from inferload.campaign.machine.checks import Check, arrivals
 from inferload.campaign.machine.server_evidence import SDK_HEADERS, ServerEvidence, raw, send, unseen
 from inferload.client.refusals import text_of
-from inferload.results.statistics.distributions import t_quantile
+from inferload.results.statistics.paired_runs import mean_difference
 
 _PAIRS = 10  # of short turns, one through and one direct
 _TOKENS = 4
@@ -38,10 +36,10 @@ class BothWays:
     keeps_id: tuple[bool, bool]
 
 
-def gather(through: ServerEvidence, direct: ServerEvidence) -> BothWays:
-    """Send pairs of turns, one turn at a time, and one invalid request each way."""
+def gather(through: ServerEvidence, direct: ServerEvidence, pairs: int = _PAIRS) -> BothWays:
+    """Send pairs of turns, an even number, one turn at a time, and one invalid request each way."""
     added: dict[str, list[float]] = {"TTFT": [], "E2E": []}
-    for step in (1, -1) * (_PAIRS // 2):  # each way is the first one of every second pair
+    for step in (1, -1) * (pairs // 2):  # each way is the first one of every second pair
         ways = (through, direct)[::step]
         records = [send(way.settings, unseen(), _short(way)).record for way in ways][::step]
         for name, end in (("TTFT", "first_ns"), ("E2E", "closed_ns")):
@@ -68,10 +66,10 @@ def _readings(e: ServerEvidence) -> tuple[str, str, bool]:
 def _time(both: BothWays) -> str:
     texts = []
     for name, added in both.added_ms.items():
-        if len(added) < 2:
+        found = mean_difference(added)
+        if found is None or found.low is None:
             return "not known: its turns failed"
-        half = t_quantile(len(added) - 1, 0.975) * stdev(added) / sqrt(len(added))
-        texts.append(f"{name} {mean(added):+.2f} ms (95 %: {mean(added) - half:+.2f} to {mean(added) + half:+.2f})")
+        texts.append(f"{name} {found.mean:+.2f} ms (95 %: {found.low:+.2f} to {found.high:+.2f})")
     return f"{', '.join(texts)}; {len(added)} pairs of turns"
 
 

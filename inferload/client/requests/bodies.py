@@ -131,17 +131,19 @@ class BodyWriter:
         self._texts = texts
         self._settings = settings
         self._dialect = DIALECTS[settings.request.endpoint]
-        self._isolation = isolated
+        self._isolation = self._of_session = isolated
         # By id, since comparing messages of half a megabyte is slow; the reference to the message keeps its id valid.
         # The first message of a context is separate, because its text starts with the line of its isolation.
         self._first: _Encoded | None = None
         self._later: dict[int, _Encoded] = {}
 
-    def body(self, ask: Ask) -> bytes:
-        """Return the JSON body of a session's turn; repeated calls (retries) return the same bytes.
+    def body(self, ask: Ask, turn: str = "") -> bytes:
+        """Return the JSON body of a session's turn, by its name; repeated calls (retries) return the same bytes.
 
         `calls.Call.request_body` builds the bodies of tasks.
         """
+        if self._of_session.by_turn:
+            self._isolation, self._first = self._of_session.of_turn(turn), None
         model = _json(ask.model or self._settings.model)
         messages = self._dialect.context(self._context(ask.messages, ask.stored))
         return b"".join((b'{"model":', model, b",", messages, self._options(ask)))

@@ -370,7 +370,7 @@ class Cache(Struct, frozen=True, kw_only=True):
     """Prefix-cache hits of the whole run, warm-up and drain included ([cache](../background/cache.md))."""
 
     arm: Annotated[str | None, means("`cold`, `warming` or `warm`")] = None
-    isolate: Annotated[str | None, means("`run`, `session` or `none`")] = None
+    isolate: Annotated[str | None, means("`run`, `session`, `turn` or `none`")] = None
     block_size: Annotated[Count | None, means("tokens in a block")] = None
     block_size_from: Annotated[str | None, means("`scenario`, `server` or `assumed`")] = None
     enabled: Annotated[bool | None, means("prefix caching of the server")] = None

@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from math import exp, log, sqrt
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -32,6 +33,28 @@ _SAMPLED = 10_000  # sign flips of more pairs
 # the tests repeat. With more pairs the power differs from that of the t-test by 2 % at most.
 _DETECTABLE_SDS = {6: 1.7855249322559, 7: 1.3503563713823, 8: 1.1993894086875, 9: 1.0953116279037}
 _STEPS = 2**36  # of the search for a change
+
+
+class MeanDifference(NamedTuple):
+    """Mean of differences with its 95 % interval by t; ends are None with a single difference."""
+
+    mean: float
+    low: float | None
+    high: float | None
+
+    @property
+    def separated(self) -> bool:
+        """True if the interval does not contain 0."""
+        return self.low is not None and self.high is not None and not self.low <= 0 <= self.high
+
+
+def mean_difference(differences: Sequence[float]) -> MeanDifference | None:
+    """Return the mean of differences of pairs; None without any."""
+    count, centre = len(differences), float(np.mean(differences)) if differences else 0.0
+    if count < 2:
+        return MeanDifference(centre, None, None) if count else None
+    half = t_quantile(count - 1, 0.5 + LEVEL / 2) * float(np.std(differences, ddof=1)) / sqrt(count)
+    return MeanDifference(centre, centre - half, centre + half)
 
 
 @dataclass(frozen=True, slots=True)

@@ -85,6 +85,7 @@ def client_settings(
         headers=(*scenario.request.headers.items(), *(own.headers if allowed else ())),
         endpoint=scenario.request.endpoint,
         server_header=scenario.request.server_header,
+        answer_digests=scenario.request.answer_digests,
         session_token_header=scenario.request.session_token_header,
         declared_models=(*(declared.name for declared in scenario.request.models), *scenario.class_models.values()),
         class_keys=own.class_keys,

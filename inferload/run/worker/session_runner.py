@@ -97,7 +97,7 @@ class SessionRunner:
         if not self._admitted(planned_ns):
             return EffectResult(now_ns())
         try:
-            result = self._ask(self._request(ask, path, number, planned_ns, bodies.body(ask)), ask)
+            result = self._ask(self._request(ask, path, number, planned_ns, bodies.body(ask, f"{path}.{number}")), ask)
             if result.session_token and self._token_header is not None:
                 self._headers = (*self._affinity, (self._token_header, result.session_token))
         except Exception as error:  # noqa: BLE001  values of a session's own code may raise anything

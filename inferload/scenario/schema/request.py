@@ -141,6 +141,10 @@ class RequestOptions(ScenarioPart):
         description="send the cookies that the answers of a session set back with its next turns, for routers that keep a session "
         "on its server by them",
     )
+    answer_digests: Flag = Field(
+        default=False,
+        description="record a digest of the text, reasoning and tool calls of each answer, to compare two runs",
+    )
     wrong_length: Literal["stop", "warn"] = Field(
         default="stop",
         description="if the server counts more than twice or less than half of the planned tokens of a first prompt, and "

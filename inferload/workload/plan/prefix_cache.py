@@ -13,6 +13,7 @@ from inferload.workload.sessions import model_of
 ISOLATION = {
     "run": "cached prefixes are shared within this run only",
     "session": "cached prefixes are shared within each session only",
+    "turn": "no prompt shares cached prefixes with another",
     "none": "cached prefixes are shared with earlier runs and other clients",
 }
 ARMS = {

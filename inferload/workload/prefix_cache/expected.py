@@ -126,13 +126,16 @@ class Layout:
     def __init__(self, template: ChatTemplate = NO_TEMPLATE, isolated: Isolation = NOT_ISOLATED) -> None:
         self._template = template
         self._isolated = isolated
+        self._prompts = 0
         self._spans: dict[int, tuple[Message, list[Span]]] = {}  # by id: later turns carry the same messages
         self._between: dict[tuple[Ids, Role, bool], list[Span]] = {}
 
     def prompt(self, ask: Ask, partition: Hashable = None) -> list[Span]:
         """Return the row of a turn's prompt, up to the start of its answer. Different partitions share nothing."""
-        salt = self._isolated.value if self._isolated.kind == "salt" else ""
-        row = [Span(("apart", partition, self._isolated.kind, salt), 0)]
+        self._prompts += 1
+        isolated = self._isolated.of_turn(str(self._prompts))
+        salt = isolated.value if isolated.kind == "salt" else ""
+        row = [Span(("apart", partition, isolated.kind, salt), 0)]
         if ask.tools:  # first, as in known templates; a template with tools elsewhere shares less
             row.append(Span(("tools", ask.tools), json_tokens(ask.tools)))
         behind: Ids = ()
@@ -140,7 +143,7 @@ class Layout:
         for number, message in enumerate(ask.messages):
             row += self._opening(behind, message.role, first=number == 0)
             if number == 0:
-                row += _first_line(self._isolated)
+                row += _first_line(isolated)
             key = id(message)
             spans[key] = self._spans.get(key) or (message, text_spans(message))
             row += spans[key][1]

@@ -24,10 +24,12 @@ from inferload.client.client import ClientSettings
 from inferload.client.connection.target import Target
 from inferload.client.turn import TurnTimeouts
 from inferload.client.turn_record import TurnResult
+from inferload.results.statistics.paired_runs import mean_difference
 from inferload.turns.record import Failure
 
 PAGE = ROOT / "docs" / "how-to" / "gateways.md"
 MODEL = "simulator"
+PAIRS = 200  # of turns, by which the time added is measured
 TIMEOUTS = TurnTimeouts(first_event_s=60, between_events_s=30)
 PIECE = {"choices": [{"index": 0, "delta": {"content": "one "}, "finish_reason": None}]}
 END = [
@@ -96,7 +98,7 @@ class Behind:
 
     def __init__(self, simulator: Simulator) -> None:
         self.asked: dict[str, list[bytes]] = {}
-        self._simulator = simulator
+        self.port = simulator.port
 
     def __call__(self, sock: socket.socket, request: bytes) -> None:
         found = re.search(rb"answer with (\w+)", request)
@@ -107,7 +109,7 @@ class Behind:
             if kind == "cut":
                 sock.shutdown(socket.SHUT_RDWR)
             return
-        with socket.create_connection(("127.0.0.1", self._simulator.port)) as server:
+        with socket.create_connection(("127.0.0.1", self.port)) as server:
             head, end, body = request.partition(b"\r\n\r\n")
             head = re.sub(rb"(?i)\r\nconnection: [^\r]*", b"", head)
             server.sendall(head + b"\r\nConnection: close" + end + body)
@@ -127,8 +129,18 @@ def server() -> Iterator[tuple[Behind, ScriptedServer, ServerEvidence]]:
     simulator_process.stop(simulator)
 
 
-def row(name: str, folder: Path, behind: Behind, server: ScriptedServer, direct: ServerEvidence) -> str:
-    """Return the row of a gateway."""
+def time_added(name: str, folder: Path, port: int) -> str:
+    """Return what a gateway adds to TTFT, in front of a simulator."""
+    with ROWS[name][0](folder, [port]) as gateway:
+        urls = (gateway.url, f"http://127.0.0.1:{port}")
+        ways = [gather(ClientSettings(Target.parse(url), MODEL, timeouts=TIMEOUTS), MODEL) for url in urls]
+        found = mean_difference(comparison.gather(*ways, pairs=PAIRS).added_ms["TTFT"])
+    assert found is not None
+    return f"{found.mean:.2f} ms ({found.low:.2f} to {found.high:.2f})"
+
+
+def row(name: str, folder: Path, behind: Behind, server: ScriptedServer, direct: ServerEvidence, *, time: str) -> str:
+    """Return the row of a gateway. `time`: its cell of the time added."""
     start, remedy = ROWS[name]
     behind.asked.clear()
     with start(folder, [server.port]) as gateway:
@@ -156,6 +168,7 @@ def row(name: str, folder: Path, behind: Behind, server: ScriptedServer, direct:
         f"{name} {gateways.version(name.split(maxsplit=1)[0].lower())}",
         both.through.gateway,
         held or plain,
+        time,
         ", ".join(f"`{each}`" for each in dropped),
         ", ".join(each.partition(" (")[0] for each in comparison.lost_fields(both)),
         "; ".join(dict.fromkeys(cuts)),
@@ -173,10 +186,14 @@ def test_the_table_is_what_was_seen(
     tmp_path: Path,
     request: pytest.FixtureRequest,
 ) -> None:
-    found = row(name, tmp_path / "gateway", *server)
-    text = PAGE.read_text()
+    update = request.config.getoption("--update-golden")
     begin = re.escape(f"| {name} ") + r"\d"
-    if request.config.getoption("--update-golden"):
+    (time,) = re.findall(
+        rf"(?m)^{begin}(?:[^|]*\|){{3}} ([^|]*) \|", PAGE.read_text()
+    )  # measured when the page is written
+    time = time_added(name, tmp_path / "timed", server[0].port) if update else time
+    found, text = row(name, tmp_path / "gateway", *server, time=time), PAGE.read_text()
+    if update:
         text, replaced = re.subn(rf"(?m)^{begin}.*$", lambda _: found, text)
         assert replaced == 1, f"{PAGE} has no row {name}"
         PAGE.write_text(text)

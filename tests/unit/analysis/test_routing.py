@@ -13,7 +13,16 @@ from hypothesis import strategies as st
 from inferload.analysis.data.frame import Frame
 from inferload.analysis.data.frames import load
 from inferload.analysis.diagnosis.group import group_findings
-from inferload.analysis.diagnosis.routing import LEAST_LOSS, LEAST_MOVED, LOSES_HITS, STAYS, Routing, judge, moved_share
+from inferload.analysis.diagnosis.routing import (
+    LEAST_LOSS,
+    LEAST_MOVED,
+    LOSES_HITS,
+    STAYS,
+    Routing,
+    judge,
+    moved_by_hits,
+    moved_share,
+)
 
 from inferload.figures.pages import metric_names as names
 from inferload.results.open_run import OpenRun
@@ -163,3 +172,23 @@ def test_rates_of_the_group_and_of_each_server(tmp_path: Path) -> None:
 def test_unknown_hits_say_nothing(tmp_path: Path, changes: dict[str, Any]) -> None:
     assert _findings(tmp_path / "run", _CACHE | changes) == []
     assert _findings(tmp_path / "restarted", _CACHE, restarted=True) == []  # a cache was empty
+
+
+_BLOCKS, _SHARED = st.sampled_from([16, 128]), st.sampled_from([0, 500])
+
+
+@given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 2)), max_size=40), _BLOCKS, _SHARED, st.integers(300, 900))
+def test_hits_tell_the_turns_that_moved(turns: list[tuple[int, int]], block: int, shared: int, added: int) -> None:
+    """Each server has an unlimited cache; all sessions begin with `shared` tokens, and each turn adds more than two blocks."""
+    drawn = [(8, 0), (9, 0), *turns]  # a first turn that shows what sessions share
+    prompts: dict[int, int] = {}
+    cached: dict[tuple[int, int], int] = {}  # longest prompt by session and server
+    rows = []
+    for at, (session, server) in enumerate(drawn):
+        begun = any(other == server for _, other in drawn[:at])
+        hits = max(cached.get((session, server), 0), shared if begun else 0) // block * block
+        cached[session, server] = prompts[session] = prompts.get(session, shared) + added
+        rows.append((f"s{session}", float(at), f"http://{server}", prompts[session], hits))
+    names_of = ("session_id", "sent_s", "target", "input_tokens", "cached_tokens")
+    frame = Frame({name: np.array(column) for name, column in zip(names_of, zip(*rows, strict=True), strict=True)})
+    assert moved_by_hits(frame, block) == moved_share(frame, {f"http://{server}" for server in range(3)})

@@ -25,7 +25,7 @@ from inferload.client.connection import reader_choice
 from inferload.client.connection.reply import HttpReply
 from inferload.client.connection.target import Target
 from inferload.client.turn import TurnTimeouts
-from inferload.client.turn_record import TurnRequest, TurnResult
+from inferload.client.turn_record import TurnRequest, TurnResult, answer_digest
 from inferload.turns.record import Failure
 from inferload.workload.content.messages import ToolCall
 
@@ -244,8 +244,16 @@ def test_reasoning_and_tool_calls_are_in_the_result(ask: Callable[..., TurnResul
         event(finish="tool_calls"),
         DONE,
     ]
-    result = ask(send(chunked(*events)))
+    result = ask(send(chunked(*events)), answer_digests=True)
     assert (result.text, result.reasoning) == ("I look.Now", "Let me see.")
+    digest = answer_digest("I look.Now", "Let me see.", result.tool_calls)
+    assert (
+        result.record.answer_digest == digest == ask(send(chunked(*events)), answer_digests=True).record.answer_digest
+    )
+    assert ask(send(chunked(*events))).record.answer_digest is None
+    others = [("", "I look.NowLet me see."), ("I look.Now", "")]
+    assert digest not in [answer_digest(*texts, result.tool_calls) for texts in others]
+    assert digest != answer_digest("I look.Now", "Let me see.", result.tool_calls[:1])
     assert result.tool_calls == (ToolCall("c0", "read", '{"path": "x"}'), ToolCall("c1", "add", '{"a": 1}'))
     assert result.record.event_ns is not None
     assert len(result.record.event_ns) == 6

@@ -198,6 +198,16 @@ def test_isolation_selects_shared_cached_prefixes() -> None:
     assert isolation("run", "r", 4, takes_salt=True) == Isolation("salt", "r")
     assert isolation("run", "r", 4, takes_salt=False) == Isolation("first_line", "r")
     assert isolation("session", "r", 4, takes_salt=True) == Isolation("salt", "r:4")
+    assert isolation("turn", "r", 4, takes_salt=True).of_turn(".2") == Isolation("salt", "r:4:.2")
+
+
+@pytest.mark.parametrize("takes_salt", [True, False])
+def test_by_turn_no_prompt_of_a_session_begins_like_another(takes_salt: bool) -> None:
+    writer = BodyWriter(Texts(EXACT, 0), BodySettings.of(BASE, "m"), isolation("turn", "r", 4, takes_salt=takes_salt))
+    ask = conversation(changed()).ask
+    bodies = [json.loads(writer.body(ask, f"/a.{number}")) for number in (0, 0, 1)]
+    begins = [(body.get("cache_salt"), body["messages"][0]["content"].partition("]")[0]) for body in bodies]
+    assert begins[0] == begins[1] != begins[2]
 
 
 @pytest.mark.parametrize("system", [0, 7])

@@ -61,6 +61,10 @@ def test_prompts_of_other_servers_or_salts_share_nothing() -> None:
     for index in range(2):
         hits.session(index, _talk(1), Isolation("salt", str(index)), {f"s{index}.0": SentTurn(40, 30)})
     assert hits.sums.hits.cached == 0
+    hits.session(
+        2, _talk(2), Isolation("salt", "r", by_turn=True), {"s2.0": SentTurn(40, 30), "s2.1": SentTurn(110, 30)}
+    )
+    assert hits.sums.hits.cached == 0
 
 
 def test_reported_hits_are_summed_and_those_of_first_turns_separately() -> None:
