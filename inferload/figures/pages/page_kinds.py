@@ -19,13 +19,14 @@ class Meaning(Struct, frozen=True):
 
     `metric`: vLLM's name. `only`: labels of the series that have this meaning. `added`: labels that they get; metrics of a page
     with different ones are parts of one metric, which add up. `beside`: names that the page must have, since without them the
-    parts are not the whole.
+    parts are not the whole. `scale`: the page's unit in that of the metric.
     """
 
     metric: str
     only: Labels = ()
     added: Labels = ()
     beside: tuple[str, ...] = ()
+    scale: float = 1.0
 
     def labels(self, of: Labels) -> Labels | None:
         """Return the labels of a series with those added; None if the series does not have this meaning."""
@@ -400,6 +401,7 @@ _AMD: _Meanings = {
     "package_power": names.GPU_POWER,  # of MI300
     "average_package_power": names.GPU_POWER,  # of MI200
     "power_usage": names.GPU_POWER,
+    "energy_consumed": (Meaning(names.GPU_ENERGY, scale=1e-3),),  # in microjoules
     "clock": tuple(Meaning(names.GPU_SM_CLOCK, only=(("clock_type", text),)) for text in _SYSTEM_CLOCK),
 }
 # docs/configuration/metricslist.md of ROCm/device-metrics-exporter. In Kubernetes its names often have the second prefix.
