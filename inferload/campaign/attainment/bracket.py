@@ -205,7 +205,8 @@ def search_tiers(
     """Search for the highest load of each of several SLOs with common runs, and return the looks of each run and the ends.
 
     `looks`: runs of a resumed search, each with a look of each tier. Each interval has the error of a search by itself. The next
-    run is for the tier whose interval is widest, so that a budget that ends leaves none far behind.
+    run is for the tier whose interval is widest, of decided loads and then of likely ones, so that a budget that ends leaves none
+    far behind.
     """
     done = list(looks)
     while True:
@@ -213,7 +214,8 @@ def search_tiers(
         points = [points_of(settings, of) for settings, of in zip(tiers, of_tiers, strict=True)]
         wanted = [_near_crossing(*each) for each in zip(tiers, of_tiers, points, strict=True)]
         widths = [
-            bounds(of).width if isinstance(load, float) else -1.0 for of, load in zip(points, wanted, strict=True)
+            (bounds(of).width, bracket(of).width) if isinstance(load, float) else (-1.0, -1.0)
+            for of, load in zip(points, wanted, strict=True)
         ]
         load = wanted[widths.index(max(widths))]
         if isinstance(load, Ended):

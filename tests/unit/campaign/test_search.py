@@ -396,6 +396,18 @@ def test_the_tiers_of_a_search_share_its_runs() -> None:
     assert np.mean(together) <= 1.5 * np.mean(alone)
 
 
+def test_a_tier_that_cannot_be_decided_does_not_hold_back_the_others() -> None:
+    """Five turns of a run decide nothing; the limit of the other tier is four times higher."""
+    tiers = [Settings(slo.parse(f"p95(tpot_ms) < {limit}"), 8.0, 3000.0, 100.0, 20.0, whole=True) for limit in (20, 80)]
+
+    def looks(level: float, _number: int) -> list[Look]:
+        at_s = np.linspace(0, 99, 5)
+        return [Look(level, (Window(100.0, (Samples(at_s, at_s * 0 + 10 + level / 2),), at_s, at_s + 50),), 120.0)] * 2
+
+    runs, _ended = bracket.search_tiers(tiers, looks)
+    assert max(run[0].level for run in runs) > 100
+
+
 def test_the_document_has_no_attainment_of_an_overloaded_load() -> None:
     settings = Settings(P95, 10.0, 1000.0, 60.0, 5.0)
     at_s = np.arange(0, 60, 0.05)
