@@ -12,7 +12,7 @@ from inferload.figures.turn_figures import E2E
 from inferload.results.statistics import baseline_stats as occasions
 from inferload.results.statistics import paired_runs
 
-from ..data.figures import DEFAULT_PRIMARY, OF_TEXTS, SLO_FIGURES, Term
+from ..data.figures import DEFAULT_PRIMARY, ENERGY, OF_TEXTS, SLO_FIGURES, Term
 from . import max_change, not_served, plausible
 from .comparable import Condition, Differences, differences, shared_starts
 from .not_served import NotServedTurns
@@ -216,7 +216,11 @@ def _decided(
 
 
 def _measured(primary: Term, others: Sequence[Term], *sides: Side) -> tuple[Term, Sequence[Term]]:
-    """Return the figures to compare: of requests of texts also texts/s, and E2E in place of TTFT as the default primary one."""
+    """Return the figures to compare: also energy if a side has it, of requests of texts texts/s, and E2E in place of TTFT as the
+    default primary one.
+    """
+    measured = (term for term in ENERGY if any(side.mean(term.name) is not None for side in sides))
+    others = [*others, *(term for term in measured if term != primary)]
     if any(side.mean(OF_TEXTS.name) is None for side in sides):
         return primary, others
     whole = primary.name == DEFAULT_PRIMARY and all(side.mean(primary.name) is None for side in sides)

@@ -15,7 +15,7 @@ from inferload.results.documents.search_document import SearchDocument
 from inferload.results.documents.summary_document import Results, Summary
 from inferload.results.open_run import OpenRun
 from inferload.results.prices import Prices
-from inferload.results.summary_notes import notes_on_tokens
+from inferload.results.summary_notes import notes_on_energy, notes_on_tokens
 from inferload.scenario.overrides import ADDED_LATER
 from inferload.scenario.schema import tasks
 
@@ -110,7 +110,9 @@ def read_run(opened: OpenRun, names: tuple[str, ...] = NAMES) -> Run:
         prices=recorded_prices(manifest, path),
         window_s=summary.window_s,
         started_at=manifest.started_at,
-        notes=tuple(f"{path_label(path)}: {note}" for note in notes_on_tokens(TPOT.key, turns)),
+        notes=tuple(
+            f"{path_label(path)}: {note}" for note in (*notes_on_tokens(TPOT.key, turns), *notes_on_energy(summary))
+        ),
         lasted_s=_lasted_s(manifest),
         ran=ran(manifest.load, summary),
         scenario=manifest.scenario.name,

@@ -13,12 +13,12 @@ from inferload.results.documents.summary_document import Results
 from inferload.results.prices import UNPRICED, Prices
 from inferload.results.statistics.not_served import NotServed, of_counts, total
 
-from ..data.figures import ALL, OF_TEXTS, value_of
+from ..data.figures import ALL, ENERGY, OF_TEXTS, value_of
 from ..data.manifest import with_gpus
 from ..data.ran import Ran
 from . import served
 
-NAMES = tuple(figure.name for figure in (*ALL, OF_TEXTS))
+NAMES = tuple(figure.name for figure in (*ALL, OF_TEXTS, *ENERGY))
 ARMS = ("cold", "warm")  # counted arms of a prefix cache, in the order of their runs
 WARMING = "warming"
 NOT_JUDGED = "not judged"  # level of a run of another client

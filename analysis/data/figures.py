@@ -53,7 +53,7 @@ class Term:
         return ratio < 1 if self.better == "lower" else ratio > 1
 
 
-_RATES = tuple(figure for figure in RATE_FIGURES if figure.compared)
+_RATES = tuple(figure for figure in RATE_FIGURES if figure.compared and not figure.of_power)
 _TERMS = tuple(Term(figure, statistic) for figure in TURN_FIGURES for statistic in figure.compared)
 # Columns of a table of configurations.
 TABLE = (
@@ -66,6 +66,7 @@ TAILS = (
 )
 ALL = (*TABLE, *TAILS)
 OF_TEXTS = Term(TEXTS)  # compared too if requests are of texts
+ENERGY = tuple(Term(figure) for figure in RATE_FIGURES if figure.of_power)  # compared too if a side has it
 # Figures of goals, beside those that comparisons test.
 GOOD_SHARE = 0.99  # of the turns of a step that are within the SLO
 

@@ -21,7 +21,7 @@ import numpy.typing as npt
 from inferload.base import rundir
 from inferload.figures.servers.server_figure import is_shown
 from inferload.figures.servers.server_figures import SERVER_FIGURES, page_block
-from inferload.figures.servers.server_formulas import Reading, Statistic
+from inferload.figures.servers.server_formulas import Energy, Reading, Statistic
 from inferload.figures.turn_figures import HEADLINES
 from inferload.servers.series import ServerSeries
 from inferload.turns.sketch import Floats
@@ -298,4 +298,5 @@ class SecondsWindow:
 def _server(server: ServerSeries, at_s: Floats, seconds: int) -> dict[str, Floats]:
     """Return a column for each figure of the server's kind of page."""
     window, block = SecondsWindow(server, at_s, seconds), page_block(server.page, server.metrics)
-    return {row.key: row.formula.value(window) for row in SERVER_FIGURES if is_shown(row, block)}
+    shown = (row for row in SERVER_FIGURES if is_shown(row, block) and not isinstance(row.formula, Energy))
+    return {row.key: row.formula.value(window) for row in shown}

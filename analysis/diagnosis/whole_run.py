@@ -32,7 +32,7 @@ from .measured_load import MeasuredLoad, Unmet
 _GONE_S = 2.0  # minimum time without a scrape before the end of the load
 _GONE_SCRAPES = 5
 _SLO_MET = 0.9  # of the turns; a gate on slo_attainment can demand more
-_LATENCY_LIMITS = (*turn_figures.BY_KEY, *(figure.key for figure in rate_figures.RATE_FIGURES if figure.needs == "slo"))
+_LATENCY_LIMITS = (*turn_figures.BY_KEY, rate_figures.GOODPUT.key, rate_figures.ATTAINMENT.key)
 
 
 class RunRule(Struct, frozen=True):

@@ -13,6 +13,8 @@ def document() -> str:
     classes = "{CLASS}"
     turns = [
         _of(figure, "", f"{classes}` or `{{TYPE NAME}}" if figure is rate_figures.FAILED_RATIO else classes)
+        if not figure.of_power
+        else _of(figure, "", "")
         for figure in rate_figures.RATE_FIGURES
     ]
     turns += [_of(figure, _STATISTICS, classes) for figure in turn_figures.TURN_FIGURES]

@@ -48,6 +48,8 @@ def make_search(folder: Path) -> tuple[str, Path, Path]:
 
 
 def headline(document: SearchDocument) -> str:
+    if document.tiers and document.answer is not None:
+        return "; ".join(f"{each.tier}: {each.answer.text}" for each in document.every if each.answer is not None)
     if document.answer is None:
         return f"Sweep of {document.scenario.name} at {len(document.points)} loads, against {document.slo}"
     return document.answer.text[:1].upper() + document.answer.text[1:]
@@ -121,7 +123,6 @@ def _limits(document: SearchDocument) -> dict[str, float]:
 
 
 def _model(document: SearchDocument) -> dict[str, Any]:
-    labels = list(dict.fromkeys(entry.label for point in document.points for entry in point.conditions))
     spent, answer = document.spent, document.answer
     notes = [
         f"{short(point.level)} {document.unit}: {note}"
@@ -129,7 +130,7 @@ def _model(document: SearchDocument) -> dict[str, Any]:
         for note in (*point.causes, *point.remarks)
     ]
     facts = [
-        ("SLO", document.slo),
+        *((f"SLO {each.tier}".rstrip(), each.slo) for each in document.every),
         ("scenario", document.scenario.name),
         ("server", document.target),
         ("each point", f"{duration(document.warmup_s)} warm-up, {duration(document.window_s)} measured"),
@@ -138,9 +139,25 @@ def _model(document: SearchDocument) -> dict[str, Any]:
         ("time", duration(spent.used_s) + (f" of {duration(spent.budget_s)}" if spent.budget_s else "")),
         ("seed", NOT_KNOWN if document.seed is None else str(document.seed)),
     ]
+    for each in document.every:
+        if each.answer is not None:
+            facts.append((f"ended because {each.tier}".rstrip(), each.answer.ended_text))
     if answer is not None:
-        facts.append(("ended because", answer.ended_text))
         facts.append(("error", f"the two decided loads are wrong in at most {percent(1 - answer.level)} of searches"))
+    return {
+        "title": f"{'Search' if answer else 'Sweep'}: {document.scenario.name}",
+        "headline": headline(document),
+        "level": "valid" if all(each.answer is None or each.answer.resolved for each in document.every) else "suspect",
+        "facts": facts,
+        "notes": notes,
+        "points": _points(document),
+        "tiers": [_points(each) for each in document.tiers],
+    }
+
+
+def _points(document: SearchDocument) -> Table:
+    """Return the table of the points of one tier."""
+    labels = list(dict.fromkeys(entry.label for point in document.points for entry in point.conditions))
     columns: tuple[str | Head, ...] = (
         Head(document.unit, "load"),
         "verdict",
@@ -150,14 +167,8 @@ def _model(document: SearchDocument) -> dict[str, Any]:
         "measured",
         "run",
     )
-    return {
-        "title": f"{'Search' if answer else 'Sweep'}: {document.scenario.name}",
-        "headline": headline(document),
-        "level": "valid" if answer is None or answer.resolved else "suspect",
-        "facts": facts,
-        "notes": notes,
-        "points": Table("points", "Points", columns, [_row(point, labels) for point in document.points], _POINTS),
-    }
+    key, title = (f"points-{document.tier}", f"Points: {document.tier}") if document.tier else ("points", "Points")
+    return Table(key, title, columns, [_row(point, labels) for point in document.points], _POINTS)
 
 
 def _row(point: Point, labels: list[str]) -> tuple[Cell, ...]:

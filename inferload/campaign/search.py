@@ -64,24 +64,26 @@ class _Server:
 
 @dataclass(frozen=True, slots=True)
 class PointRunner:
-    """Runs of a search. `show`: displays the progress of a run; None without a terminal."""
+    """Runs of a search. `tiers`: settings of each SLO, with common times. `show`: displays the progress of a run; None without a
+    terminal.
+    """
 
     folder: Path
     plan: SearchPlan
     scenario: Scenario
-    settings: Settings
+    tiers: Sequence[Settings]
     journal: Journal
     show: Callable[[str], None] | None = None
 
-    def earlier(self) -> list[Look]:
-        """Looks of a resumed search, read from their runs. UsageError if they had different servers."""
+    def earlier(self) -> list[Sequence[Look]]:
+        """Looks of a resumed search, of each run one for each tier. UsageError if runs had different servers."""
         for entry in self.journal.runs:
             if difference := self._other_server(entry.folder):
                 raise UsageError(f"{self.folder}: {difference}; start a new search")
-        return [self._look(entry) for entry in self.journal.runs]
+        return [self._looks(entry) for entry in self.journal.runs]
 
-    def look(self, load: float, number: int) -> Look:
-        """Make one run at a load.
+    def look(self, load: float, number: int) -> Sequence[Look]:
+        """Make one run at a load, and return the look of each tier.
 
         UsageError if the first run is refused, as another load would be refused too, or if the server is another one than that
         of the first run.
@@ -113,7 +115,7 @@ class PointRunner:
                 f"{self.folder}: {difference}; start that server again and continue with --resume {self.folder}, "
                 "or start a new search"
             )
-        return self._look(entry)
+        return self._looks(entry)
 
     def _other_server(self, name: str) -> str:
         """Difference of the server of a run from that of the first run; empty if there is none, or one is unknown."""
@@ -129,7 +131,10 @@ class PointRunner:
         limit_s = self.plan.warmup_s + self.plan.window_s + self.scenario.phases.drain_s + _PATIENCE_S
         return limit_s if self.scenario.cache.arm == "cold" else 2 * limit_s  # one more pass warms the cache
 
-    def _look(self, entry: RunEnded) -> Look:
+    def _looks(self, entry: RunEnded) -> Sequence[Look]:
+        return [self._look(entry, settings) for settings in self.tiers]
+
+    def _look(self, entry: RunEnded, settings: Settings) -> Look:
         run_dir, cause = self.folder / entry.folder, entry.cause
         invalid = False
         windows: tuple[Window, ...] = ()
@@ -140,15 +145,15 @@ class PointRunner:
                 cause = _client_fault(summary)
                 invalid = cause is not None
                 if not invalid:
-                    windows = (window(run_dir, self.settings.conditions, summary.sessions.dropped or 0),)
-                    remarks = remarks_of(summary, self.settings.conditions)
+                    windows = (window(run_dir, settings.conditions, summary.sessions.dropped or 0),)
+                    remarks = remarks_of(summary, settings.conditions)
             except UsageError as error:
                 cause = str(error)
         return Look(
             level=entry.level,
             windows=windows,
             # The budget is time of the run's clock: a rehearsal has as many runs as the search that it is one of.
-            spent_s=self.settings.look_s if self.plan.options.get("clock") == "virtual" else entry.took_s,
+            spent_s=settings.look_s if self.plan.options.get("clock") == "virtual" else entry.took_s,
             invalid=invalid,
             cause=cause,
             runs=(entry.folder,),
@@ -169,12 +174,24 @@ class PointRunner:
 
 
 def write_document(
-    folder: Path, plan: SearchPlan, scenario: Scenario, looks: Sequence[Look], ended: Ended | None
+    folder: Path, plan: SearchPlan, scenario: Scenario, looks: Sequence[Sequence[Look]], ended: Sequence[Ended]
 ) -> SearchDocument:
-    """Write search.json and return it. `ended` is None for a plain sweep."""
-    settings, why = plan.settings(scenario), None if ended is None else ended.why
+    """Write search.json and return it. `looks`: of each run, one for each tier. `ended`: of each tier; empty for a plain sweep."""
+    first, *others = (
+        replace(
+            answer.document(
+                settings,
+                points_of(settings, [look[number] for look in looks]),
+                ended[number].why if ended else None,
+                scenario.arrivals.unit,
+            ),
+            tier=[*plan.tiers, ""][number],
+        )
+        for number, settings in enumerate(plan.of_tiers(scenario))
+    )
     document = replace(
-        answer.document(settings, points_of(settings, looks), why, scenario.arrivals.unit),
+        first,
+        tiers=tuple(others),
         scenario=SearchedScenario(name=scenario.name, digest=scenario.digest, file=plan.scenario),
         target=plan.host,
         seed=plan.seed,

@@ -2,8 +2,9 @@
 
 import argparse
 import math
+import re
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -38,12 +39,16 @@ _DRAIN_S = 5.0  # estimate of the drain, which rarely takes until its limit
 BUDGET, PRECISION = "30m", 0.15
 # Options by the names of the fields.
 _CALLED = {"window_s": "--point", "warmup_s": "--warmup", "guess": "--start", "extra": "what stands after --"}
+_TIER = re.compile(r"[A-Za-z0-9][\w.-]{0,39}")
 _LOOKS = 10  # by default a point takes at most such a part of the budget
 
 
 @dataclass(frozen=True, slots=True)
 class SearchPlan:
-    """Arguments of a search, or of a plain sweep if it has `rates`. `options`: options of a run for every point."""
+    """Arguments of a search, or of a plain sweep if it has `rates`. `options`: options of a run for every point.
+
+    `tiers`: several SLOs by name, of which `slo` is the first.
+    """
 
     scenario: str
     host: str
@@ -58,10 +63,21 @@ class SearchPlan:
     options: dict[str, Any]
     extra: tuple[str, ...]
     scenario_digest: str = ""
+    tiers: dict[str, str] = field(default_factory=dict)
 
     @property
     def conditions(self) -> tuple[Condition, ...]:
         return conditions_of(self.slo)
+
+    @property
+    def all_slos(self) -> str:
+        """The SLO, or each tier with its name."""
+        return "; ".join(f"{name}: {slo}" for name, slo in self.tiers.items()) or self.slo
+
+    def of_tiers(self, scenario: Scenario) -> tuple[Settings, ...]:
+        """Settings of each tier; of the only SLO without tiers."""
+        first = self.settings(scenario)
+        return tuple(replace(first, conditions=conditions_of(slo)) for slo in self.tiers.values()) or (first,)
 
     @property
     def secret_headers(self) -> list[str]:
@@ -160,7 +176,7 @@ def _as_stored(option: RunOption, value: Any, stored: SearchPlan) -> bool:
 def _options(arguments: argparse.Namespace, scenario: Scenario) -> dict[str, Any]:
     """Arguments besides --resume on this command line, by field name."""
     options = {name: getattr(arguments, name) for name in ("scenario", "host", "slo", "precision", "seed")}
-    options["extra"] = tuple(arguments.extra) or None
+    options["extra"], options["tiers"] = tuple(arguments.extra) or None, _tiers(arguments) or None
     options["window_s"] = None if arguments.point is None else seconds_of("--point", arguments.point)
     options["warmup_s"] = None if arguments.warmup is None else seconds_of("--warmup", arguments.warmup, 0.0)
     options["guess"] = _load("--start", arguments.start, scenario) if arguments.start else None
@@ -175,15 +191,16 @@ def _check_given(arguments: argparse.Namespace) -> None:
             "--host: not with --clock virtual: the server is simulated; choose it with --variant or --simulator"
         )
     for name in ("scenario", "slo") if is_virtual else ("scenario", "host", "slo"):
-        if not getattr(arguments, name):
+        if not getattr(arguments, name) and not (name == "slo" and arguments.tier):
             raise UsageError(f"search: --{name} is missing; see inferload search --help")
 
 
 def from_arguments(arguments: argparse.Namespace) -> tuple[SearchPlan, Scenario]:
     """Check the arguments. UsageError names the wrong argument and a valid value."""
     _check_given(arguments)
-    scenario = scenarios.load(arguments.scenario)
-    conditions_of(arguments.slo)
+    scenario, tiers = scenarios.load(arguments.scenario), _tiers(arguments)
+    first = next(iter(tiers.values()), arguments.slo)
+    conditions = [condition for slo in tiers.values() or (first,) for condition in conditions_of(slo)]
     budget_s = seconds_of("--budget", arguments.budget or BUDGET)
     window_s = _window_s(arguments.point, scenario, budget_s)
     warmup_s = scenario.phases.warmup_s if arguments.warmup is None else seconds_of("--warmup", arguments.warmup, 0.0)
@@ -201,7 +218,7 @@ def from_arguments(arguments: argparse.Namespace) -> tuple[SearchPlan, Scenario]
         )
     if any(text.partition("=")[0] == "--header" for text in arguments.extra):
         raise UsageError("search: --header after -- would store a key; write it before --")
-    for condition in conditions_of(arguments.slo):
+    for condition in conditions:
         if condition.measure in gate_grammar.OF_STREAMS and not ENDPOINTS[scenario.request.endpoint].streamed:
             raise UsageError(
                 f"--slo: {condition.text}: endpoint {scenario.request.endpoint} has no streams; use e2e_ms and failed_ratio"
@@ -216,9 +233,10 @@ def from_arguments(arguments: argparse.Namespace) -> tuple[SearchPlan, Scenario]
     if seed < 0:
         raise UsageError(f"--seed {seed}: not a whole number from 0 on")
     plan = SearchPlan(
-        *(arguments.scenario, arguments.host or "", arguments.slo, budget_s, window_s, warmup_s),
+        *(arguments.scenario, arguments.host or "", first, budget_s, window_s, warmup_s),
         *(guess, precision, seed, rates, options, tuple(arguments.extra)),
         scenario_digest=scenario.digest,
+        tiers=tiers,
     )
     if not rates and plan.settings(scenario).look_s > budget_s:
         needed_s = plan.settings(scenario).look_s
@@ -226,6 +244,20 @@ def from_arguments(arguments: argparse.Namespace) -> tuple[SearchPlan, Scenario]
             f"--budget {arguments.budget or BUDGET}: one point takes about {needed_s:.0f} s; allow more, or shorten --point"
         )
     return plan, scenario
+
+
+def _tiers(arguments: argparse.Namespace) -> dict[str, str]:
+    """Return the tiers by name; UsageError for a form other than NAME=SLO, a name that is there twice, or a single one."""
+    pairs = [text.partition("=") for text in arguments.tier or ()]
+    tiers = {name.strip(): text.strip() for name, _, text in pairs}
+    for name, _, text in pairs:
+        if not _TIER.fullmatch(name.strip()) or not text.strip():
+            raise UsageError(f'--tier {name}={text}: write it as NAME=SLO, as --tier "fast=p95(ttft_ms)<500"')
+    if len(tiers) < len(pairs):
+        raise UsageError("--tier: a name is given twice; name each tier differently")
+    if pairs and (arguments.slo or len(pairs) == 1):
+        raise UsageError(f"--tier: {'not with --slo' if arguments.slo else 'only one'}; give --slo, or several tiers")
+    return tiers
 
 
 def conditions_of(text: str) -> tuple[Condition, ...]:

@@ -2,6 +2,7 @@
 
 import argparse
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,7 @@ _EPILOG = """\
 Examples:
   inferload search --scenario chat-open --slo "p95(ttft_ms)<800 and p95(tpot_ms)<50" --host http://server:8000
   inferload search --scenario chat-open --slo "p95(ttft_ms)<800" --host http://server:8000 --rates 1,2,4
+  inferload search --scenario chat --tier "fast=p95(tpot_ms)<20" --tier "slow=p95(tpot_ms)<50" --host http://server:8000
   inferload search --scenario chat-open --slo "p95(ttft_ms)<800" --variants llama31-base,llama31-fp8 --engine vllm
   inferload search --resume runs/20261121T101500Z-search-chat-open
 The load is sessions per second in an open loop, users in a closed loop. Each point is a run in points/<n>; search.json,
@@ -41,6 +43,12 @@ def register(commands: Any) -> None:
     add = parser.add_argument
     add("--scenario", metavar="NAME-OR-PATH", help="scenario; its rate or users are the first guess")
     add("--slo", metavar="TEXT", help='conditions, as "p95(ttft_ms)<800 and p95(tpot_ms)<50 and failed_ratio<0.01"')
+    add(
+        "--tier",
+        action="append",
+        metavar="NAME=SLO",
+        help="one of several SLOs in place of --slo; each run counts for all of them, and each has its own highest load",
+    )
     add("--host", metavar="URL", help="the server, as http://server:8000")
     add(
         "--variants",
@@ -84,6 +92,8 @@ def register(commands: Any) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Search, for one server or for each variant, and write the results; the exit code."""
     if search_variants.are_wanted(arguments):
+        if arguments.tier:
+            raise UsageError("--tier: not with --variants; search the tiers of one server at a time")
         return search_variants.run(arguments, _search)
     if arguments.engine:
         raise UsageError("--engine: of servers that are started for --variants; remove it, or name variants")
@@ -103,7 +113,7 @@ def _search(arguments: argparse.Namespace, continued: str = "") -> int:
         journal = Journal(folder)
         journal.end_orphans()
         try:
-            looks, ended = _looks(plan, settings, _Campaign(folder, plan, scenario, settings, journal))
+            looks, ended = _looks(plan, _Campaign(folder, plan, scenario, journal))
         except KeyboardInterrupt as interrupt:
             again = named_code.needed_again(scenario, plan.scenario, plan.secret_headers, plan.extra)
             return interrupted(interrupt, continued or own_command("search", "--resume", folder, *again))
@@ -112,47 +122,54 @@ def _search(arguments: argparse.Namespace, continued: str = "") -> int:
     print("\n".join(summed_up(document)))
     print(f"{folder / rundir.SEARCH}")
     usable = [point for point in document.points if point.verdict not in ("invalid", "failed")]
-    return 0 if usable and (plan.rates or any(point.verdict == "holds" for point in usable)) else 1
+    held = any(point.verdict == "holds" for each in document.every for point in each.points)
+    return 0 if usable and (plan.rates or held) else 1
 
 
 class _Campaign:
-    """Runs of the search, each with a line on the terminal."""
+    """Runs of the search, each with a line on the terminal for each tier."""
 
-    def __init__(
-        self, folder: Path, plan: SearchPlan, scenario: Scenario, settings: Settings, journal: Journal
-    ) -> None:
-        self._settings = settings
+    def __init__(self, folder: Path, plan: SearchPlan, scenario: Scenario, journal: Journal) -> None:
+        self.tiers = plan.of_tiers(scenario)
+        self._names = [*plan.tiers]
         self._unit = scenario.arrivals.unit
         self._status = StatusLines(sys.stderr)
         show = (lambda text: self._status.draw([text])) if self._status.enabled else None
-        self._performer = PointRunner(folder, plan, scenario, settings, journal, show)
-        self.looks: list[Look] = []
-        for look in self._performer.earlier():
-            self._add(look)
+        self._performer = PointRunner(folder, plan, scenario, self.tiers, journal, show)
+        self.looks: list[Sequence[Look]] = []
+        for looks in self._performer.earlier():
+            self._add(looks)
 
-    def look(self, load: float, number: int) -> Look:
+    def look(self, load: float, number: int) -> Sequence[Look]:
         try:
-            look = self._performer.look(load, number)
+            looks = self._performer.look(load, number)
         finally:
             self._status.clear()
-        self._add(look)
-        return look
+        self._add(looks)
+        return looks
 
-    def _add(self, look: Look) -> None:
-        """Print a line about the load of a run, from all runs at it."""
-        self.looks.append(look)
-        points = bracket.points_of(self._settings, self.looks)
-        point = next(point for point in points if point.level == look.level)
-        print(line(point, len(self.looks), sum(look.spent_s for look in self.looks), self._unit), flush=True)
+    def _add(self, looks: Sequence[Look]) -> None:
+        """Print a line about the load of a run, from all runs at it, for each tier."""
+        self.looks.append(looks)
+        used_s = sum(each[0].spent_s for each in self.looks)
+        for number, settings in enumerate(self.tiers):
+            points = bracket.points_of(settings, [each[number] for each in self.looks])
+            point = next(point for point in points if point.level == looks[0].level)
+            name = f"  {self._names[number]}: " if self._names else ""
+            print(name + line(point, len(self.looks), used_s, self._unit), flush=True)
 
 
-def _looks(plan: SearchPlan, settings: Settings, campaign: _Campaign) -> tuple[list[Look], Ended | None]:
-    """Make the runs that are left; return all looks, and why a search ended."""
-    if not plan.rates:
-        return bracket.search(settings, campaign.look, campaign.looks)
-    for number in range(len(campaign.looks), len(plan.rates)):
-        campaign.look(plan.rates[number], number)
-    return campaign.looks, None
+def _looks(plan: SearchPlan, campaign: _Campaign) -> tuple[Sequence[Sequence[Look]], Sequence[Ended]]:
+    """Make the runs that are left; return all looks, and why the search of each tier ended: empty for a plain sweep."""
+    if plan.rates:
+        for number in range(len(campaign.looks), len(plan.rates)):
+            campaign.look(plan.rates[number], number)
+        return campaign.looks, ()
+    if len(campaign.tiers) > 1:
+        return bracket.search_tiers(campaign.tiers, campaign.look, campaign.looks)
+    (settings,), before = campaign.tiers, [look for (look,) in campaign.looks]
+    found, ended = bracket.search(settings, lambda load, number: campaign.look(load, number)[0], before)
+    return [[look] for look in found], [ended]
 
 
 def _wanted(arguments: argparse.Namespace) -> tuple[SearchPlan, Scenario, Path]:
@@ -167,10 +184,10 @@ def _plan(plan: SearchPlan, scenario: Scenario, settings: Settings) -> list[str]
     at_once = f"{warmup}{duration(plan.warmup_s)} of warm-up and {duration(plan.window_s)} measured"
     if plan.rates:
         loads = ", ".join(f"{rate:g}" for rate in plan.rates)
-        lines = [f"sweep of {scenario.name} at {loads} {scenario.arrivals.unit} against {plan.slo}"]
+        lines = [f"sweep of {scenario.name} at {loads} {scenario.arrivals.unit} against {plan.all_slos}"]
     else:
         lines = [
-            f"search for the most {scenario.arrivals.unit} of {scenario.name} that hold {plan.slo}",
+            f"search for the most {scenario.arrivals.unit} of {scenario.name} that hold {plan.all_slos}",
             f"  from {plan.guess:g} {scenario.arrivals.unit}, at most {duration(plan.budget_s)}: about "
             f"{int(plan.budget_s / settings.look_s)} points",
         ]

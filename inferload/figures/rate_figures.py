@@ -23,13 +23,14 @@ class RateFigure(Figure, frozen=True, eq=False, kw_only=True):
     """Single number of a window. `value`: its formula, over a tally and the length of its window in s; None: not known.
 
     `compared`: comparisons of runs test it. `among`: its formula over the tallies of several classes, of a run only; then it has
-    no `value`.
+    no `value`. `of_power`: it is the mean power of all GPUs in W / that rate.
     """
 
     value: Callable[[Tally, float | None], float | None] = lambda _tally, _window_s: None
     needs: Needs | None = None
     compared: bool = False
     among: Callable[[Sequence[Tally]], float | None] | None = None
+    of_power: bool = False
 
 
 def joined_on_the_way(
@@ -46,10 +47,23 @@ def joined_on_the_way(
 
 
 def rates(tally: Tally, window_s: float | None, classes: Sequence[Tally] = ()) -> dict[str, float | None]:
-    """Return each rate of a window by its key. `classes`: of a run; those among classes need several, else they are left out."""
-    found = {figure.key: figure.value(tally, window_s) for figure in RATE_FIGURES if figure.among is None}
+    """Return each rate of a window by its key. `classes`: of a run; those among classes need several, else they are left out.
+
+    Those of power are left out.
+    """
+    found = {
+        figure.key: figure.value(tally, window_s)
+        for figure in RATE_FIGURES
+        if figure.among is None and not figure.of_power
+    }
     among = ((figure.key, figure.among(classes)) for figure in RATE_FIGURES if figure.among and len(classes) > 1)
     return found | {key: value for key, value in among if value is not None}
+
+
+def of_power(tally: Tally, window_s: float | None, watts: float | None) -> dict[str, float | None]:
+    """Return each figure of a mean power by its key; None if the power or the rate is unknown, or the rate is 0."""
+    rate = {figure.key: figure.value(tally, window_s) for figure in RATE_FIGURES if figure.of_power}
+    return {key: watts / per_s if watts is not None and per_s else None for key, per_s in rate.items()}
 
 
 def jain_index(shares: Sequence[float]) -> float | None:
@@ -140,6 +154,7 @@ def _events_per_arrival(tally: Tally, _window_s: float | None) -> float | None:
     return None if gaps is None or firsts is None else events_per_arrival(firsts.count, gaps)
 
 
+_OF_GPUS = "of all GPUs of the scraped exporters over the window, idle ones and those of others included,"
 _STARTS = "sessions and turns, /s"
 
 RATE_FIGURES: tuple[RateFigure, ...] = (
@@ -303,9 +318,32 @@ RATE_FIGURES: tuple[RateFigure, ...] = (
         needs="stream",
         value=_events_per_arrival,
     ),
+    RateFigure(
+        key="j_per_output_token",
+        title="Energy per output token",
+        unit="J",
+        text=f"energy {_OF_GPUS} / output tokens received in it",
+        better="lower",
+        compared=True,
+        of_power=True,
+        needs="output_tokens",
+        value=_per_s(streamed_tokens),
+    ),
+    RateFigure(
+        key="j_per_good_turn",
+        title="Energy per good turn",
+        unit="J",
+        text=f"energy {_OF_GPUS} / successful turns that ended in it within all limits of the SLO",
+        better="lower",
+        compared=True,
+        of_power=True,
+        needs="slo",
+        value=_per_s(_goodput_turns),
+    ),
 )
 
 BY_KEY: Mapping[str, RateFigure] = MappingProxyType({figure.key: figure for figure in RATE_FIGURES})
+OF_POWER = frozenset(figure.key for figure in RATE_FIGURES if figure.of_power)
 # Rates that a definition, a rule or a default elsewhere is about.
 OFFERED, ACHIEVED = BY_KEY["offered_sessions_per_s"], BY_KEY["achieved_sessions_per_s"]
 TURNS, TEXTS = BY_KEY["turns_per_s"], BY_KEY["texts_per_s"]

@@ -49,6 +49,8 @@ def build(data: SummaryInput) -> Results:
     exact = _exact(tallies, data.values.exact)
     classes = [*tallies.by_class("measure").values()]
     figures = _part(measured, counted.window_s, exact.get(None), _common_limits(counted), classes)
+    if about.energy is not None:
+        figures.rates.update(about.energy.rates)
     phases: dict[str, TurnCounts] = {phase: _turns(tallies.total(phase)) for phase in PHASES}
     turns = Turns(
         **structs.asdict(figures.turns),
@@ -69,6 +71,7 @@ def build(data: SummaryInput) -> Results:
         client=_client(about, counted.health),
         servers=list(about.servers),
         servers_together=dict(about.servers_together),
+        energy=about.energy,
         by_class=_by_class(counted, exact),
         steps=_steps(tallies, data.steps, data.overload),
         stopped_answering=troubles.stopped_answering,

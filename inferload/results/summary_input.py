@@ -95,6 +95,7 @@ class Surroundings(Struct, frozen=True):
     users: Mapping[str, int] = field(default_factory=dict)  # by class
     servers: Sequence[Server] = ()
     servers_together: Mapping[str, float | None] = field(default_factory=dict)
+    energy: documents.Energy | None = None
 
 
 class SummaryInput(Struct, frozen=True):

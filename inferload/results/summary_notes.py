@@ -8,6 +8,7 @@ from inferload.figures.turn_figures import BY_KEY
 from inferload.results import readers
 from inferload.results.documents.figures_document import Figures
 from inferload.results.documents.summary_document import FirstExample, RemarkCount, RequestName, Results, Turns
+from inferload.servers.gpu_energy import COUNTERS
 from inferload.turns.bounded_names import MOST_NAMES, OTHER_NAMES
 from inferload.turns.remarks import MEANINGS, OF_TOKENS, Remark
 from inferload.turns.tally import Tally
@@ -50,6 +51,7 @@ def notes(results: Results, measured: Tally, by_class: Mapping[str, Tally]) -> l
     return [
         *through,
         *of_texts,
+        *notes_on_energy(results),
         *_recomputed(results.servers),
         *readers.advice(results.client.readers),
         *results.run.prompt_lengths,
@@ -81,6 +83,18 @@ def names_notes(by_class: Mapping[str, Figures], by_name: Sequence[RequestName])
     if requests:
         texts.append(f"{requests} requests are counted as {OTHER_NAMES!r}: they had more than {MOST_NAMES:,} names")
     return texts
+
+
+def notes_on_energy(results: Results) -> list[str]:
+    """Return why the energy of the GPUs is not known, or that it is not from counters alone; empty if neither."""
+    energy = results.energy
+    if energy is None or (energy.why is None and energy.source == COUNTERS):
+        return []
+    if energy.why is not None:
+        return [f"energy of the GPUs is not known: {energy.why}"]
+    return [
+        f"energy of the GPUs is from {energy.source}: mean power x time where a GPU has no usable counter of energy"
+    ]
 
 
 def notes_on_tokens(name: str, turns: Turns) -> list[str]:

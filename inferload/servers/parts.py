@@ -7,7 +7,7 @@ may lack what the other has, such as a part that did not begin yet.
 
 API processes of one engine each repeat its gauges, and each count their own requests. A device is what its own labels say, by
 UUID, by the serial number of its board, or by host and number: an exporter repeats it for each pod and container that shares it.
-Its instances (MIG, partitions) and the chips of a board are parts of its use and memory, and repeat its power.
+Its instances (MIG, partitions) and the chips of a board are parts of its use and memory, and repeat its power and energy.
 """
 
 import re
@@ -97,8 +97,25 @@ def _device_of(metric: str, labels: Labels) -> frozenset[tuple[str, str]]:
     number, device = first(*_NUMBER), first(*_DEVICE)
     instance = {known[name] for name in _INSTANCE if name in known} | (set() if device else number)
     device = device or first(_BOARD) or (first(*_HOST) | number if number else set())
-    of_board = device if metric == names.GPU_POWER else device | instance
+    of_board = device if metric in (names.GPU_POWER, names.GPU_ENERGY) else device | instance
     return frozenset(of_board if device else labels)
+
+
+def boards(metric: str, series: Sequence[Labels]) -> dict[frozenset[tuple[str, str]], list[int]]:
+    """Return the series of each GPU, whatever its instances and chips, by what it is: a number, or one of all machines.
+
+    Totals over GPUs are left out.
+    """
+    found: dict[frozenset[tuple[str, str]], list[int]] = {}
+    for whole in wholes(metric, tuple(series)):
+        for part in whole.parts:
+            found.setdefault(_device_of(names.GPU_POWER, series[part[0]]), []).extend(part)
+    return found
+
+
+def is_of_all_machines(board: frozenset[tuple[str, str]]) -> bool:
+    """Return True for the UUID or serial number of a GPU, which no other one has."""
+    return {name.lower() for name, _value in board} <= {*_DEVICE, _BOARD} and bool(board)
 
 
 def without_names(series: Iterable[Labels]) -> tuple[Labels, ...]:

@@ -83,7 +83,7 @@ def _translated(samples: Sequence[Sample]) -> Iterator[Sample]:
             if meaning.metric == sample.metric:
                 yield sample
             elif (labels := meaning.labels(sample.labels)) is not None:
-                yield sample._replace(metric=meaning.metric, labels=labels)
+                yield sample._replace(metric=meaning.metric, labels=labels, value=sample.value * meaning.scale)
 
 
 def readings(samples: Sequence[Sample]) -> dict[str, float]:

@@ -283,10 +283,10 @@ class _StoredMetrics(Mapping[str, tuple[MetricSeries, ...]]):
 
     def _read(self, names_of: _OnPage) -> Iterator[MetricSeries]:
         for name, meaning in names_of:
-            for labels, grid in self._store.grids(self._target, name):
+            for labels, (values, unusable) in self._store.grids(self._target, name):
                 meant = meaning.labels(tuple(labels.items()))
                 if meant is not None:
-                    yield MetricSeries(dict(meant), *self._completed(meaning.metric, *grid))
+                    yield MetricSeries(dict(meant), *self._completed(meaning.metric, values * meaning.scale, unusable))
 
     def _completed(self, metric: str, values: Floats, unusable: Bools | None) -> Grid:
         """Complete a series at the times of other samples, and mark its values on lines that could not be read."""

@@ -135,6 +135,11 @@ class ServerWindow(Struct, frozen=True, dict=True):
         distance_s = np.abs(at_ns - np.array([self.start_wall_ns, self.end_wall_ns])) / NS_PER_S
         return (self.first, self.last) if distance_s.max() <= self.gap_limit_s else None
 
+    @property
+    def lasts_s(self) -> float:
+        """Length of the window itself."""
+        return (self.end_wall_ns - self.start_wall_ns) / NS_PER_S
+
     def _outside_s(self, indices: Instants) -> Floats:
         at_ns = self.server.wall_ns[indices]
         return np.abs(at_ns - np.clip(at_ns, self.start_wall_ns, self.end_wall_ns)) / NS_PER_S
@@ -150,7 +155,7 @@ class ServerWindow(Struct, frozen=True, dict=True):
     @property
     def longest_gap_s(self) -> float | None:
         """Longest time in the window without a scrape, its ends included; None without any scrape."""
-        return self._longest_s(self.server.wall_ns)
+        return self.longest_s(self.server.wall_ns)
 
     @property
     def longest_silence_s(self) -> float | None:
@@ -158,10 +163,10 @@ class ServerWindow(Struct, frozen=True, dict=True):
         took_s = self.server.summed(names.SCRAPE_DURATION)
         if took_s is None:
             return self.longest_gap_s
-        return self._longest_s(self.server.wall_ns + np.nan_to_num(took_s / 2 * NS_PER_S).astype(np.int64))
+        return self.longest_s(self.server.wall_ns + np.nan_to_num(took_s / 2 * NS_PER_S).astype(np.int64))
 
-    def _longest_s(self, at_ns: Instants) -> float | None:
-        """Return the longest time of the window between these instants."""
+    def longest_s(self, at_ns: Instants) -> float | None:
+        """Return the longest time of the window between these instants, its ends included; None without any."""
         if len(at_ns) == 0:
             return None
         inside = np.clip(at_ns, self.start_wall_ns, self.end_wall_ns)

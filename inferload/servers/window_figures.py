@@ -12,7 +12,7 @@ import numpy as np
 from inferload.figures.pages import metric_names as names
 from inferload.figures.servers import server_figures
 from inferload.figures.servers.server_entry import FigureValue, Histogram, MeanAndMax
-from inferload.figures.servers.server_figure import OF_OTHER_PAGES, ROUTER, SPEC_DECODE, TIERS, ServerFigure
+from inferload.figures.servers.server_figure import GPU, OF_OTHER_PAGES, ROUTER, SPEC_DECODE, TIERS, ServerFigure
 from inferload.figures.servers.server_figures import (
     DRAFTS,
     ENGINE_GAUGES,
@@ -24,12 +24,14 @@ from inferload.figures.servers.server_figures import (
 )
 from inferload.figures.servers.server_formulas import (
     MS_PER_S,
+    Energy,
     Floats,
     HistogramMean,
     HitRate,
     Reading,
     known,
 )
+from inferload.servers import gpu_energy
 from inferload.servers.exposition import TOO_LARGE
 from inferload.servers.prefix_counts import whole_number
 from inferload.servers.series import MetricSeries, ServerSeries
@@ -82,6 +84,8 @@ def _entry(window: ServerWindow) -> Server:
         groups.setdefault(row.block, {})[row.entry_key] = _value(row, window)
     groups[SPEC_DECODE]["acceptance_by_position"] = _by_position(window)
     groups[TIERS]["hits"] = _counts_by(window, names.CACHED_BY_SOURCE, ("source",))
+    energy = gpu_energy.together(gpu_energy.by_gpu(window).values())
+    groups[GPU] |= {"gpus": energy.gpus or None, "energy_from": energy.source}
     groups[ROUTER]["attempts_by_server"] = _counts_by(window, names.ROUTER_ATTEMPTS, _SERVER_LABELS)
     blocks: dict[str, Any] = {
         block: server_figures.BLOCKS[block](**values)
@@ -116,6 +120,9 @@ def _value(row: ServerFigure, window: ServerWindow) -> FigureValue:
     """Return the value of an entry: of several statistics, or one number; None if unknown."""
     if isinstance(row.formula, HistogramMean):
         return _histogram(window, row.formula)
+    if isinstance(row.formula, Energy):
+        energy = gpu_energy.together(gpu_energy.by_gpu(window).values())
+        return energy.counted_w if row.formula.per_s else energy.joules(window.lasts_s)
     if row.statistics:
         return _mean_and_max(row, window)
     number = row.number(window)

@@ -9,7 +9,7 @@ the lowest that does not therefore contains the truth with probability 1 - alpha
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from math import log, sqrt
+from math import exp, log, sqrt
 from typing import cast
 
 from inferload.campaign.attainment.point import Bounds, Look, bounds, judge
@@ -62,6 +62,10 @@ class Ended:
 
 # A load and the number of the run to its result.
 Measure = Callable[[float, int], Look]
+
+
+# The same for several tiers: a look of each.
+MeasureTiers = Callable[[float, int], Sequence[Look]]
 
 
 def points_of(settings: Settings, looks: Sequence[Look]) -> list[Point]:
@@ -193,3 +197,69 @@ def search(settings: Settings, measure: Measure, looks: Sequence[Look] = ()) -> 
             return done, load
         done.append(last := measure(load, len(done)))
         (points[last.level],) = points_of(settings, [look for look in done if look.level == last.level])
+
+
+def search_tiers(
+    tiers: Sequence[Settings], measure: MeasureTiers, looks: Sequence[Sequence[Look]] = ()
+) -> tuple[list[Sequence[Look]], list[Ended]]:
+    """Search for the highest load of each of several SLOs with common runs, and return the looks of each run and the ends.
+
+    `looks`: runs of a resumed search, each with a look of each tier. Each interval has the error of a search by itself. The next
+    run is for the tier whose interval is widest, of decided loads and then of likely ones, so that a budget that ends leaves none
+    far behind.
+    """
+    done = list(looks)
+    while True:
+        of_tiers = [[each[number] for each in done] for number in range(len(tiers))]
+        points = [points_of(settings, of) for settings, of in zip(tiers, of_tiers, strict=True)]
+        wanted = [_near_crossing(*each) for each in zip(tiers, of_tiers, points, strict=True)]
+        widths = [
+            (bounds(of).width, bracket(of).width) if isinstance(load, float) else (-1.0, -1.0)
+            for of, load in zip(points, wanted, strict=True)
+        ]
+        load = wanted[widths.index(max(widths))]
+        if isinstance(load, Ended):
+            return done, [each for each in wanted if isinstance(each, Ended)]
+        done.append(measure(load, len(done)))
+
+
+def _near_crossing(settings: Settings, looks: Sequence[Look], points: Sequence[Point]) -> float | Ended:
+    """Return the next load of one of several tiers: of two `precision` apart around the crossing that its points suggest.
+
+    They are on one grid of all tiers, so that these share runs. Without a crossing, as `next_load`.
+    """
+    load, likely = next_load(settings, looks, points), bracket(points)
+    crossing = _crossing(points, likely)
+    if isinstance(load, Ended) or crossing is None:
+        return load
+    if likely.low is None or likely.high is None:
+        beyond = crossing * settings.step if likely.high is None else crossing / settings.step
+        return settings.level(beyond) if all(point.level != settings.level(beyond) for point in points) else load
+    step = round(log(crossing / settings.guess) / log(settings.step))
+    middle = crossing if settings.whole else settings.guess * settings.step**step
+    tried = {point.level: point for point in points}
+    open_ends = [end for end in _ends(settings, middle) if end not in tried or tried[end].verdict == "undecided"]
+    return min(open_ends, key=lambda end: tried[end].looks if end in tried else 0, default=load)
+
+
+def _crossing(points: Sequence[Point], between: Bounds) -> float | None:
+    """Return the load at which the first condition is lost, on the line through the two points next to it; None if not known.
+
+    Without a load that misses the SLO, or one that meets it, it is at most four times beyond the loads that were tried.
+    """
+    judged = sorted((point for point in points if point.conditions), key=lambda point: point.level)
+    low = [point for point in judged if between.low is not None and point.level <= between.low]
+    high = [point for point in judged if between.high is not None and point.level >= between.high]
+    pair = [low[-1], high[0]] if low and high else (low[-2:] if between.high is None else high[:2])
+    if len(pair) < 2:
+        return None
+    (at, to), found = (log(point.level) for point in pair), []
+    for first, second in zip(*(point.conditions for point in pair), strict=True):
+        if first.surplus is not None and second.surplus is not None and first.surplus > second.surplus:
+            found.append(at + (to - at) * first.surplus / (first.surplus - second.surplus))
+    if not found:
+        return None
+    inside = low and high
+    least, most = (at, to) if inside else (judged[0].level, judged[-1].level)
+    crossing = exp(min(found))
+    return min(max(crossing, exp(least)), exp(most)) if inside else min(max(crossing, least / 4), 4 * most)

@@ -64,12 +64,14 @@ def _condition(result: ConditionResult) -> str:
 
 def summed_up(document: SearchDocument) -> list[str]:
     """Return the result and the time spent, from search.json."""
-    spent, answer = document.spent, document.answer
+    spent = document.spent
     lines = []
-    if answer is not None:
-        lines.append(f"{document.slo}: {answer.text}")
-        wrong = percent(1 - answer.level)
-        lines.append(f"  {answer.ended_text}; the two decided loads are wrong in at most {wrong} of searches")
+    for each in document.every:
+        if (answer := each.answer) is not None:
+            name = f"{each.tier}: " if each.tier else ""
+            lines.append(f"{name}{each.slo}: {answer.text}")
+            wrong = percent(1 - answer.level)
+            lines.append(f"  {answer.ended_text}; the two decided loads are wrong in at most {wrong} of searches")
     doubted = sum(bool(point.causes or point.remarks) for point in document.points)
     if doubted:
         lines.append(f"  measured with doubts: {doubted} of {spent.loads} loads; see search.md")

@@ -7,6 +7,7 @@ from msgspec import Struct
 from inferload.figures import client_figures
 from inferload.figures.limits.gate import Gate, GateError
 from inferload.figures.limits.parsed_gate import parse_gate
+from inferload.figures.rate_figures import OF_POWER
 from inferload.figures.servers import server_figures
 
 LONGEST_S = 600
@@ -32,7 +33,7 @@ def parse(text: str) -> AbortCondition:
     if not 1 <= span_s <= LONGEST_S:
         raise GateError(text, match.start("count"), f"{span_s} s is out of range; use 1s to {LONGEST_S}s")
     gate = parse_gate(match["gate"])
-    if gate.name in client_figures.BY_KEY or gate.name in server_figures.BY_KEY:
+    if gate.name in OF_POWER or gate.name in client_figures.BY_KEY or gate.name in server_figures.BY_KEY:
         raise GateError(text, 0, f"{gate.name} is not known during a run; use a gate instead")
     if gate.selector is not None:
         raise GateError(text, text.index("{"), f"a condition applies to all turns; remove {{{gate.selector}}}")

@@ -138,7 +138,7 @@ def _check_selector(gate: Gate, text: str) -> None:
     at, braces = text.index("{"), f"{{{gate.selector}}}"
     if gate.name in server_figures.BY_KEY:
         raise GateError(text, at, f"{gate.name} is a server metric and has no classes; remove {braces}")
-    if gate.name in client_figures.BY_KEY:
+    if gate.name in client_figures.BY_KEY or gate.name in rate_figures.OF_POWER:
         raise GateError(text, at, f"{gate.name} is not recorded by class; remove {braces}")
     if rate_figures.BY_KEY.get(gate.name) is rate_figures.FAIRNESS:
         raise GateError(text, at, f"{gate.name} is of all classes together; remove {braces}")

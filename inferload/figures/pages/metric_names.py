@@ -66,7 +66,8 @@ GPU_USE = "DCGM_FI_DEV_GPU_UTIL"  # per cent
 GPU_MEMORY = "DCGM_FI_DEV_FB_USED"  # MiB
 GPU_POWER = "DCGM_FI_DEV_POWER_USAGE"  # W
 GPU_SM_CLOCK = "DCGM_FI_DEV_SM_CLOCK"  # MHz
-GPU_METRICS = (GPU_USE, GPU_MEMORY, GPU_POWER, GPU_SM_CLOCK)
+GPU_ENERGY = "DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION"  # mJ, a counter since the driver was loaded
+GPU_METRICS = (GPU_USE, GPU_MEMORY, GPU_POWER, GPU_SM_CLOCK, GPU_ENERGY)
 
 # Written by the scraper: duration of the scrape, age of the page's oldest sample that has its own time, lines that are no samples.
 SCRAPE_DURATION = "inferload_scrape_duration_seconds"

@@ -20,6 +20,7 @@ class Meaning(Struct, frozen=True):
     `metric`: vLLM's name. `only`: labels of the series that have this meaning, a value may end with `*`. `added`: labels that they
     get; metrics of a page with different ones are parts of one metric, which add up. `beside`: names that the page must have,
     since without them the parts are not the whole; `unless`: one that it must not have, since it counts the same.
+    `scale`: the page's unit in that of the metric.
     """
 
     metric: str
@@ -27,6 +28,7 @@ class Meaning(Struct, frozen=True):
     added: Labels = ()
     beside: tuple[str, ...] = ()
     unless: str = ""
+    scale: float = 1.0
 
     def labels(self, of: Labels) -> Labels | None:
         """Return the labels of a series with those added; None if the series does not have this meaning."""
@@ -489,6 +491,7 @@ _AMD: _Meanings = {
     "package_power": names.GPU_POWER,  # of MI300
     "average_package_power": names.GPU_POWER,  # of MI200
     "power_usage": names.GPU_POWER,
+    "energy_consumed": (Meaning(names.GPU_ENERGY, scale=1e-3),),  # in microjoules
     "clock": tuple(Meaning(names.GPU_SM_CLOCK, only=(("clock_type", text),)) for text in _SYSTEM_CLOCK),
 }
 # docs/configuration/metricslist.md of ROCm/device-metrics-exporter. In Kubernetes its names often have the second prefix.

@@ -9,7 +9,7 @@ from inferload.base.json_text import Number
 from inferload.figures.pages import metric_names as names
 from inferload.figures.servers.server_entry import Histogram, MeanAndMax
 from inferload.figures.servers.server_figure import row
-from inferload.figures.servers.server_formulas import Count, Gauge, HistogramMean, Rate, Ratio, Reading
+from inferload.figures.servers.server_formulas import Count, Energy, Gauge, HistogramMean, Rate, Ratio, Reading
 
 _SPECULATION, _DRAFTS = "speculation", "draft tokens, tok/s"
 
@@ -121,13 +121,33 @@ GPU_CLOCK = row(
 )
 
 
+GPU_ENERGY = row(
+    Energy(),
+    "GPU energy",
+    "energy of all GPUs over the measure phase: DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION between its updates; of a GPU without the "
+    "counter mean power x time",
+    unit="J",
+    layer="system",
+    better="lower",
+)
+GPU_COUNTED_POWER = row(
+    Energy(per_s=True), "GPU power, counted", "the same / time, if all GPUs have the counter", unit="W", layer="system"
+)
+
+
 class Gpu(Struct, frozen=True, kw_only=True):
     """Figures of a GPU exporter, over the scrapes of the measure phase."""
 
+    gpus: Annotated[CountOf | None, Meta(description="GPUs on the page, as boards; null: none with a name")] = None
+    energy_from: Annotated[
+        str | None, Meta(description="`counters`, `power gauges` or `counters and power gauges`; null: not known")
+    ] = None
     use: Annotated[MeanAndMax | None, GPU_USE] = None
     memory_mib: Annotated[MeanAndMax | None, GPU_MEMORY] = None
     power_w: Annotated[MeanAndMax | None, GPU_POWER] = None
     sm_clock_mhz: Annotated[MeanAndMax | None, GPU_CLOCK] = None
+    energy_j: Annotated[Number | None, GPU_ENERGY] = None
+    counted_power_w: Annotated[Number | None, GPU_COUNTED_POWER] = None
 
 
 REQUESTS = row(

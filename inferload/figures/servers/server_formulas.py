@@ -206,6 +206,24 @@ class HitShare(_OfOne, frozen=True):
 GAUGE = "gauge"  # source of a hit rate that the server computed
 
 
+class Energy(Struct, frozen=True):
+    """Energy of the GPUs of a page in J; with `per_s` mean power by their counters alone.
+
+    Only known over a phase (`servers.gpu_energy`): counters of exporters stand still for up to 30 s.
+    """
+
+    statistics: ClassVar[tuple[Statistic, ...]] = ()
+    per_s: bool = False
+
+    @property
+    def readings(self) -> tuple[Reading, ...]:
+        counter = Reading(names.GPU_ENERGY)
+        return (counter,) if self.per_s else (counter, Reading(names.GPU_POWER))
+
+    def value(self, window: Window, statistic: Statistic = "mean") -> Floats:
+        return window.gauge(self.readings[0], statistic) * np.nan
+
+
 class Restarts(Struct, frozen=True):
     """Restarts of the server."""
 

@@ -1,5 +1,6 @@
 """Types of search.json: `inferload search` writes it, its pages read it. A load is sessions per second, or users."""
 
+from math import log
 from typing import Annotated, Literal
 
 from msgspec import Meta, Struct
@@ -44,6 +45,11 @@ class ConditionResult(Struct, frozen=True, kw_only=True):
         if self.value is None:
             return None
         return 1 - self.value / self.limit if self.share is None else self.value - self.share
+
+    @property
+    def surplus(self) -> float | None:
+        """Log of the limit over the statistic, which falls about evenly with the log of the load; None if it is not known."""
+        return log(self.limit / self.figure) if self.figure else None
 
 
 class Point(Struct, frozen=True, kw_only=True):
@@ -107,10 +113,12 @@ class SearchDocument(Struct, frozen=True, kw_only=True):
     """A search, or a plain sweep, which has no `answer`.
 
     `unit`: of the loads. `points`: by load. `seed`: of the first run; each further one has the next. `window_s`, `warmup_s`:
-    phases of a run. `cache`: what of a prompt may be cached, as text. `made_at`: ISO 8601, UTC.
+    phases of a run. `cache`: what of a prompt may be cached, as text. `made_at`: ISO 8601, UTC. `tier`: name of the SLO, if there
+    are several; `tiers`: the others, with the same runs.
     """
 
     format: Literal[2] = 2
+    tier: str = ""
     slo: str
     unit: str
     answer: Answer | None = None
@@ -123,3 +131,9 @@ class SearchDocument(Struct, frozen=True, kw_only=True):
     warmup_s: Number | None = None
     cache: str = ""
     made_at: str = ""
+    tiers: tuple["SearchDocument", ...] = ()
+
+    @property
+    def every(self) -> "tuple[SearchDocument, ...]":
+        """It, and those of the other tiers."""
+        return (self, *self.tiers)

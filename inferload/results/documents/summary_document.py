@@ -332,6 +332,27 @@ class Canary(Struct, frozen=True, kw_only=True):
     ] = None
 
 
+class EnergyPart(Struct, frozen=True, kw_only=True):
+    """Energy of some GPUs."""
+
+    gpus: Annotated[Count, means("GPUs, as boards; one that several pages have counts once")]
+    joules: Annotated[Number | None, means("over the measure phase; null: not known of one of them")] = None
+    source: Annotated[
+        str | None, means("`counters`, `power gauges` (mean x time) or `counters and power gauges`; null: not known")
+    ] = msgspec.field(name="from", default=None)
+    rates: Annotated[
+        dict[str, Number | None], means("`j_per_output_token` and `j_per_good_turn` of these GPUs and all turns")
+    ] = {}
+
+
+class Energy(EnergyPart, frozen=True, kw_only=True):
+    """Energy of all GPUs of the scraped exporters."""
+
+    why: Annotated[str | None, means("why it is not known")] = None
+    by_target: Annotated[dict[str, EnergyPart], means("by exporter")] = {}
+    by_role: Annotated[dict[str, EnergyPart], means("by role of the exporters, if they have any")] = {}
+
+
 class Results(Figures, frozen=True, kw_only=True):
     """All of a summary except its outcome, which follows from it; during a run, what is known so far."""
 
@@ -364,6 +385,9 @@ class Results(Figures, frozen=True, kw_only=True):
             "highest, means of histograms are by request, and of gauges it is the mean; empty for a single one"
         ),
     ] = {}
+    energy: Annotated[Energy | None, means("energy of the GPUs of the scraped exporters; null without exporters")] = (
+        None
+    )
     by_class: Annotated[dict[str, Figures], means("the figures of each class of turns")] = {}
     acceptance_by_class: Annotated[
         dict[str, Number],

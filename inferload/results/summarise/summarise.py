@@ -10,6 +10,7 @@ from inferload.base import rundir
 from inferload.base.arrow import pa, pc
 from inferload.base.clock import NS_PER_S
 from inferload.base.errors import UsageError
+from inferload.figures.rate_figures import of_power
 from inferload.figures.servers import server_figures
 from inferload.figures.servers.server_figures import Server
 from inferload.figures.turn_values import SLICES, ExactValues, batch_sums, batched_values
@@ -25,6 +26,7 @@ from inferload.results.summarise.attained import with_intervals
 from inferload.results.summarise.between import between
 from inferload.results.summarise.cache_figures import CacheFigures
 from inferload.results.summarise.counts import Counts, Servers, Totals, Workers, lasted_s
+from inferload.results.summarise.energy import energy_of
 from inferload.results.summarise.gpu_clocks import fallen_most
 from inferload.results.summarise.splits import splits
 from inferload.results.summarise.turns import CLASS_COLUMNS, Turns, agent_classes
@@ -188,6 +190,12 @@ def _input(
             run.totals.others.users,
             servers=entries,
             servers_together=together,
+            energy=energy_of(
+                at_servers,
+                windows.get("measure"),
+                lambda watts: of_power(measured, windows.get("measure"), watts),
+                {each.target: role for each in entries if (role := getattr(each, "role", None))},
+            ),
         ),
         Counted(run.totals.tallies, run.totals.health, windows, lambda name: scenario.slo_of(name).limits),
         judged,

@@ -12,7 +12,7 @@ from inferload.results.documents.figures_document import NO_SAMPLES, Distributio
 from inferload.results.documents.summary_document import OtherRequests, Results
 from inferload.results.documents.verdict_document import GatePolicy, GateResult
 from inferload.results.statistics.intervals import Interval
-from inferload.results.summary_notes import notes_on_tokens
+from inferload.results.summary_notes import notes_on_energy, notes_on_tokens
 from inferload.results.verdict import gate_decision
 from inferload.servers.replicas import left_out
 
@@ -69,7 +69,8 @@ def _value(gate: Gate, results: Results, quantile: Quantile | None) -> tuple[flo
     if gate.statistic is None:
         client = client_figures.BY_KEY.get(gate.name)
         value = part.rates.get(gate.name) if client is None else results.client.number(client)
-        note = _partly_reported(gate.name, part.turns)
+        of_power = notes_on_energy(results) if value is not None and gate.name in rate_figures.OF_POWER else []
+        note = "; ".join(filter(None, (_partly_reported(gate.name, part.turns), *of_power))) or None
     else:
         block = _block(gate, results)
         value = block.statistic(gate.statistic)
@@ -123,11 +124,15 @@ def _why_unknown(name: str, part: Figures, results: Results) -> str:
         return ": its answers are no streams; use e2e_ms"
     if name == rate_figures.FAIRNESS.key and len(results.by_class) < 2:
         return ": it needs several classes with turns"
+    if name in rate_figures.OF_POWER and (results.energy is None or results.energy.joules is None):
+        why = None if results.energy is None else results.energy.why
+        return f": {why or 'no page of a GPU exporter was scraped'}"
     needs = _needs(name)
     if needs is not None and _reported(name, part.turns) == 0:
         return f": no turn reported its {needs.replace('_', ' ')} (usage)"
     if needs == "slo":
-        return ": there is no SLO, or turns lack a figure that it limits"
+        none_good = part.rates.get(rate_figures.GOODPUT.key) == 0
+        return ": no turn met the SLO" if none_good else ": there is no SLO, or turns lack a figure that it limits"
     return "".join(f": {note}" for note in notes_on_tokens(name, results.turns)[:1])
 
 

@@ -11,6 +11,7 @@ from msgspec import Struct
 from inferload.base.escaping import escaped
 from inferload.figures.client_figures import DELAY
 from inferload.figures.limits import gate_grammar
+from inferload.figures.rate_figures import OF_POWER
 from inferload.figures.servers import server_figures
 from inferload.results import ci, run_gates, summary
 from inferload.results.documents.figures_document import Figures
@@ -74,7 +75,8 @@ def gates_so_far(counts: SoFar, results: Results) -> list[dict[str, Any]]:
 
 def _gate(text: str, counts: SoFar, results: Results) -> dict[str, Any]:
     gate = gate_grammar.parse(text)
-    if counts.phase != "measure" or gate.name in server_figures.BY_KEY or gate.of_request:
+    later = gate.name in server_figures.BY_KEY or gate.name in OF_POWER or gate.of_request
+    if counts.phase != "measure" or later:
         return _gate_row(gate.text, None, None, _LATER if counts.phase == "measure" else _NOT_YET)
     measured, health = counts.tallies.total(counts.phase, gate.class_name), counts.health.total(counts.phase)
     result = gating.evaluate(gate, results, run_gates.sketch_quantile(measured, health))

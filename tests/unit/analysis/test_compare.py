@@ -307,6 +307,18 @@ def test_goodput_with_different_slos_is_not_compared() -> None:
     assert figures[1] - figures[0] == {"goodput_turns_per_s"}
 
 
+def test_energy_is_compared_where_a_side_has_it() -> None:
+    def side(label: str, joules: float | None) -> Side:
+        return having(measured(label, *[100] * 6), {"j_per_output_token": joules})
+
+    rows = [compared(side("a", a), side("b", b)).rows for a, b in ((2.0, 1.0), (None, 1.0), (None, None))]
+    assert [[row.answer for row in of if row.figure.name == "j_per_output_token"] for of in rows] == [
+        ["better"],
+        ["not known"],
+        [],
+    ]
+
+
 @pytest.mark.parametrize("name", ["goodput_turns_per_s", "slo_attainment"])
 def test_a_primary_figure_of_different_slos_is_not_comparable(name: str) -> None:
     def side(label: str, ttft_ms: float) -> Side:

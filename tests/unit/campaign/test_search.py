@@ -361,6 +361,53 @@ def test_a_search_of_users_measures_no_decided_load_again(users: int, precision:
     bracket.search(settings, look)
 
 
+def test_the_tiers_of_a_search_share_its_runs() -> None:
+    """TPOT grows with the users of a closed loop; the most users of each tier are known."""
+
+    def tpot_ms(users: float) -> float:
+        return 10 + users / 2
+
+    def look(level: float, number: int) -> Look:
+        rng, turn_s = np.random.default_rng([3, number]), tpot_ms(level) / 5
+        begun_s = np.sort(rng.uniform(0, 600, int(level * 600 / turn_s)))
+        value = tpot_ms(level) * np.exp(rng.normal(0, 0.05, len(begun_s)))
+        return Look(level, (Window(600.0, (Samples(begun_s, value),), begun_s, begun_s + turn_s),), 620.0)
+
+    alone, together = [], []
+    for guess in (4.0, 25.0, 150.0):
+        for limits in ((20, 40, 80), (30, 33, 36)):
+            tiers = [
+                Settings(slo.parse(f"p95(tpot_ms) < {limit}"), guess, 16_000.0, 600.0, 20.0, whole=True)
+                for limit in limits
+            ]
+            alone += [len(bracket.search(tier, look)[0]) for tier in tiers]
+            runs, ended = bracket.search_tiers(tiers, lambda level, number: [look(level, number)] * 3)
+            together.append(len(runs))
+            assert [each.why for each in ended] == ["resolved"] * 3
+            for number, limit in enumerate(limits):
+                most = 2 * (limit / exp(0.05 * NormalDist().inv_cdf(0.95)) - 10)
+                found = answer(
+                    tiers[number], bracket.points_of(tiers[number], [run[number] for run in runs]), "resolved", ""
+                )
+                assert found.holds is not None
+                assert found.holds <= most < (found.breaks or np.inf) <= max(1.15 * found.holds, found.holds + 1)
+            again, _ = bracket.search_tiers(tiers, lambda level, number: [look(level, number)] * 3, runs[:4])
+            assert [run[0].level for run in again] == [run[0].level for run in runs]
+    assert np.mean(together) <= 1.5 * np.mean(alone)
+
+
+def test_a_tier_that_cannot_be_decided_does_not_hold_back_the_others() -> None:
+    """Five turns of a run decide nothing; the limit of the other tier is four times higher."""
+    tiers = [Settings(slo.parse(f"p95(tpot_ms) < {limit}"), 8.0, 3000.0, 100.0, 20.0, whole=True) for limit in (20, 80)]
+
+    def looks(level: float, _number: int) -> list[Look]:
+        at_s = np.linspace(0, 99, 5)
+        return [Look(level, (Window(100.0, (Samples(at_s, at_s * 0 + 10 + level / 2),), at_s, at_s + 50),), 120.0)] * 2
+
+    runs, _ended = bracket.search_tiers(tiers, looks)
+    assert max(run[0].level for run in runs) > 100
+
+
 def test_the_document_has_no_attainment_of_an_overloaded_load() -> None:
     settings = Settings(P95, 10.0, 1000.0, 60.0, 5.0)
     at_s = np.arange(0, 60, 0.05)

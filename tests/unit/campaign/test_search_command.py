@@ -60,6 +60,11 @@ phases: {{warmup_s: {warmup_s}, measure_s: {measure_s}, drain_s: 10}}
         (["--slo", SLO, "--precision", "5"], "--precision 5: from 0.01 to 1"),
         (["--scenario", "embeddings", "--slo", SLO], "endpoint embeddings has no streams; use e2e_ms and failed_ratio"),
         ([], "--slo is missing"),
+        (["--tier", "fast", "--tier", "b=x"], '--tier fast=: write it as NAME=SLO, as --tier "fast=p95(ttft_ms)<500"'),
+        (["--tier", f"a={SLO}"], "--tier: only one; give --slo, or several tiers"),
+        (["--tier", f"a={SLO}", "--tier", f"a={SLO}"], "--tier: a name is given twice"),
+        (["--slo", SLO, "--tier", f"a={SLO}", "--tier", f"b={SLO}"], "--tier: not with --slo"),
+        (["--tier", f"a={SLO}", "--tier", "b=p95(tfft_ms) < 800"], "did you mean ttft_ms?"),
     ],
 )
 def test_invalid_options_are_refused_before_any_load(
@@ -134,6 +139,26 @@ def test_a_point_with_a_warm_arm_takes_twice_as_long(tmp_path: Path) -> None:
     )
     assert plan_of().settings(warm).look_s == 2 * plan_of().settings(cold).look_s
     assert plan_of(rates=(1.0, 2.0)).settings(warm).most_looks == 2
+
+
+def test_the_tiers_of_a_plan_are_printed_stored_and_in_the_pages(command: Callable[..., str], tmp_path: Path) -> None:
+    tiers = ["--tier", f"fast={SLO}", "--tier", "slow = p95(ttft_ms) < 2000"]
+    printed = command("search", "--scenario", "chat-open", *HOST, *tiers, "--dry-run", "--into", tmp_path / "s")
+    assert f"hold fast: {SLO}; slow: p95(ttft_ms) < 2000" in printed
+    plan = plan_of(tiers={"fast": SLO, "slow": "p95(ttft_ms) < 2000"})
+    plan.write(tmp_path)
+    assert asked.read(tmp_path) == plan
+    assert [each.conditions[0].limit for each in plan.of_tiers(scenarios.load("chat-open"))] == [800, 2000]
+    fast, slow = (
+        structs.replace(search_document({4: share}), tier=name) for name, share in (("fast", 0.9), ("slow", 0.99))
+    )
+    document = structs.replace(fast, tiers=(slow,))
+    assert [line.partition(":")[0] for line in summed_up(document) if not line.startswith(" ")] == ["fast", "slow"]
+    text = search_page.markdown(document)
+    assert "| SLO fast |" in text
+    assert "Points: slow" in text
+    assert search_page.headline(document).startswith("fast: ")
+    assert 'id="points-slow"' in search_page.html(document, plotly="")
 
 
 def test_the_plan_is_stored_for_resumption(tmp_path: Path) -> None:
@@ -408,7 +433,7 @@ def performer(folder: Path, servers: list[dict[str, Any]]) -> points.PointRunner
         rundir.write_json(folder / name / rundir.MANIFEST, server)
         journal.write(RunEnded(folder=name, exit_code=0, took_s=60.0, level=2.0, cause="no summary in this test"))
     plan, scenario = plan_of(), scenarios.load("chat-open")
-    return points.PointRunner(folder, plan, scenario, plan.settings(scenario), journal)
+    return points.PointRunner(folder, plan, scenario, plan.of_tiers(scenario), journal)
 
 
 @pytest.mark.parametrize(

@@ -55,6 +55,7 @@ def test_a_written_condition_is_read_back(name: str, sign: str, span_s: int) -> 
         ("max(requests_waiting) > 5 for 5s", 0, "requests_waiting is not known during a run; use a gate"),
         ("failed_ratio{chat} > 0.5 for 5s", 12, "a condition applies to all turns; remove {chat}"),
         ("p99(client_delay_ms) > 5 for 5s", 0, "client_delay_ms is not known during a run"),
+        ("j_per_output_token > 5 for 5s", 0, "j_per_output_token is not known during a run"),
     ],
 )
 def test_an_invalid_condition_is_named_with_its_place(text: str, position: int, problem: str) -> None:

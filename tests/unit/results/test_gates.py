@@ -130,6 +130,19 @@ def test_gates_are_evaluated_on_a_summary(text: str, value: float, passed: bool)
 
 
 @pytest.mark.parametrize(
+    ("source", "note"), [("counters", None), ("power gauges", "is from power gauges: mean power x")]
+)
+def test_a_gate_on_energy_says_what_it_is_from(source: str, note: str | None) -> None:
+    document = SUMMARY | {
+        "rates": {"j_per_output_token": 0.4},
+        "energy": {"gpus": 2, "joules": 500.0, "from": source},
+    }
+    result = evaluate(parse("j_per_output_token < 0.5"), document)
+    assert (result.value, result.passed) == (0.4, True)
+    assert result.note is note or (note is not None and note in str(result.note))
+
+
+@pytest.mark.parametrize(
     "text",
     ["p99(ttft_ms) < 1e9", "p95(ttft_ms) < 1e9", "slo_attainment >= 0", "max(itl_ms) < 1e9", "mean(tpot_ms) > 0"],
 )
@@ -166,6 +179,17 @@ def test_an_unknown_value_does_not_pass(text: str) -> None:
         ),
         ("acceptance_rate > 0", SUMMARY, "acceptance_rate was not measured at http://a:8000: its metrics page has no"),
         ("max(gpu_use) > 0", SUMMARY, "gpu_use was not measured: no metrics page reported it"),
+        ("j_per_output_token < 9", SUMMARY, "j_per_output_token is not known: no page of a GPU exporter was scraped"),
+        (
+            "j_per_good_turn < 9",
+            SUMMARY | {"energy": {"gpus": 2, "why": "http://g has no gauge"}},
+            "j_per_good_turn is not known: http://g has no gauge",
+        ),
+        (
+            "j_per_good_turn < 9",
+            SUMMARY | {"energy": {"gpus": 2, "joules": 5.0}, "rates": {"goodput_turns_per_s": 0.0}},
+            "j_per_good_turn is not known: no turn met the SLO",
+        ),
         (
             "mean(ttft_ms){chat} > 0",
             SUMMARY | {"by_class": {"ask": {}, "rag": {}}},
@@ -267,6 +291,7 @@ def test_percentile_names_are_parsed(name: str, q: float) -> None:
         ("p99(failed_ratio) < 5", 5, "failed_ratio has no statistic; write failed_ratio alone"),
         ("preemptions{agent} == 0", 12, "preemptions is a server metric and has no classes; remove {agent}"),
         ("p99(client_delay_ms){agent} < 1", 21, "client_delay_ms is not recorded by class; remove {agent}"),
+        ("j_per_good_turn{agent} < 1", 16, "j_per_good_turn is not recorded by class; remove {agent}"),
         ("p99(ttft_ms){GET /health} < 1", 13, "other requests have only failed_ratio; the name of a"),
         ("p99(ttft_ms){} < 1", 14, "the name of a class or of a request is missing"),
         ("p99(ttft_ms){agent < 1", 14, "a closing brace is missing after {"),
