@@ -222,6 +222,7 @@ def _begin_master(environment: Any, own: ProcessSettings, loaded: LoadedScenario
             run_time_s=load_options.run_time_s if parsed.run_time is None else parsed.run_time,
             warmup_s=options.seconds_of("--warmup", parsed.warmup),
             metrics_urls=options.metrics_urls(parsed.metrics_url),
+            roles=options.roles(parsed.metrics_url, parsed.role),
             also_hosts=tuple(parsed.also_host or ()),
             only=parsed.only or None,
             abort_on=options.abort_on(parsed.abort_on),

@@ -14,9 +14,9 @@ from inferload.base.json_text import Count as CountOf
 from inferload.base.json_text import Number
 from inferload.figures.pages import metric_names as names
 from inferload.figures.pages.page_kinds import PREFIXES, PageKind
-from inferload.figures.servers.server_blocks import Gpu, Router, Speculation, WaitingByReason
+from inferload.figures.servers.server_blocks import Gpu, Router, Speculation, Transfer, WaitingByReason
 from inferload.figures.servers.server_entry import Histogram, MeanAndMax, ServerFacts
-from inferload.figures.servers.server_figure import GPU, ROUTER, SPEC_DECODE, ServerFigure, row
+from inferload.figures.servers.server_figure import GPU, ROUTER, SPEC_DECODE, TRANSFER, ServerFigure, row
 from inferload.figures.servers.server_formulas import (
     Count,
     Gauge,
@@ -175,13 +175,19 @@ ITL = row(
     key="engine_itl_ms",
 )
 QUEUE = row(
-    HistogramMean(names.QUEUE), "engine queue", "arrival to first scheduling, requests that ended in the window"
+    HistogramMean(names.QUEUE, names.E2E),
+    "engine queue",
+    "arrival to first scheduling, requests that ended in the window",
 )
 PREFILL = row(
-    HistogramMean(names.PREFILL), "engine prefill", "first scheduling to first token, requests that ended in the window"
+    HistogramMean(names.PREFILL, names.E2E),
+    "engine prefill",
+    "first scheduling to first token, requests that ended in the window",
 )
 DECODE = row(
-    HistogramMean(names.DECODE), "engine decode", "first token to last token, requests that ended in the window"
+    HistogramMean(names.DECODE, names.E2E),
+    "engine decode",
+    "first token to last token, requests that ended in the window",
 )
 E2E = row(
     HistogramMean(names.E2E),
@@ -232,6 +238,7 @@ class Server(ServerFacts, frozen=True, kw_only=True):
     prefill_tok_per_s: Annotated[Number | None, PREFILL_SPEED] = None
     decode_tok_per_s: Annotated[Number | None, DECODE_SPEED] = None
     spec_decode: Annotated[Speculation | None, Meta(description="speculative decoding; null without drafts")] = None
+    transfer: Annotated[Transfer | None, Meta(description="KV transfer; null without any")] = None
     ttft_ms: Annotated[Histogram | None, TTFT] = None
     itl_ms: Annotated[Histogram | None, ITL] = None
     queue_ms: Annotated[Histogram | None, QUEUE] = None
@@ -245,7 +252,7 @@ class Server(ServerFacts, frozen=True, kw_only=True):
 
 
 BLOCKS: Mapping[str, type[Struct]] = MappingProxyType(
-    {"waiting_by_reason": WaitingByReason, SPEC_DECODE: Speculation, GPU: Gpu, ROUTER: Router}
+    {"waiting_by_reason": WaitingByReason, SPEC_DECODE: Speculation, TRANSFER: Transfer, GPU: Gpu, ROUTER: Router}
 )
 
 

@@ -69,7 +69,8 @@ class _TooLong(Exception):
 
 def servers_of(run: OpenRun) -> dict[str, ServerSeries]:
     """Return the series of the servers that the summary of a run needs."""
-    return by_target(run.scrapes(), window_figures.USED) if run.counts.servers.metrics_targets else {}
+    of = run.counts.servers
+    return by_target(run.scrapes(), window_figures.USED, known=of.roles) if of.metrics_targets else {}
 
 
 def figures(

@@ -125,7 +125,12 @@ class LiveDiagnosis(Struct):
             end_s=lasts_s,
             target="",
             scrapes=replace(scrapes, head_tokens=_heads(scrapes, newest, kv)),
-            setup=facts.Setup(max_num_seqs=self.max_num_seqs, engines=round(newest.get("engines", 1)), kv=kv),
+            setup=facts.Setup(
+                max_num_seqs=self.max_num_seqs,
+                engines=round(newest.get("engines", 1)),
+                kv=kv,
+                role=LiveWindow(answered).role_name,
+            ),
             served=facts.Served.of(LiveWindow(answered)),
             client=facts.ClientSide(
                 client_gap_ms=client.gap_ms,
@@ -164,6 +169,7 @@ def _scrapes(answered: Sequence[tuple[float, Values]]) -> facts.Scrapes:
         running=running,
         capacity=column(_CAPACITY, names.WAITING),
         deferred=column(_DEFERRED),
+        fetching=column(names.FETCHING),
         kv_usage=usage,
         head_tokens=column(),
         by_engine=tuple(

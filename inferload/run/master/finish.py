@@ -106,6 +106,7 @@ def counts_of(run: MasterRun, csv_errors: Sequence[str]) -> counted.Counts:
             tuple(target.url for target in run.spec.targets),
             tuple(models_of(run.spec, preflight)),
             tuple(MetricsUrl.parse(url).target for url in preflight.metrics_urls),
+            preflight.roles,
         ),
         counted.Pass(run.setup.arm, None if earlier is None else counted.Earlier(earlier.arm, earlier.run_dir.name)),
         counted.Course(

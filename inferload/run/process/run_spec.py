@@ -1,7 +1,7 @@
 """Resolve the scenario, the command line and the start form to the specification of a run."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from msgspec import Struct, field
@@ -14,6 +14,7 @@ from inferload.run.process.user_scenarios import LoadedScenario, Program
 from inferload.scenario.overrides import Override
 from inferload.scenario.scenario import Scenario
 from inferload.scenario.schema.workloads import Mix
+from inferload.servers.roles import Role
 
 
 class FormValues(Struct, frozen=True):
@@ -60,6 +61,7 @@ class RunOptions(Struct, frozen=True):
     run_time_s: float | None = None
     warmup_s: float | None = None
     metrics_urls: tuple[str, ...] | None = None
+    roles: Mapping[str, Role] = {}
     also_hosts: tuple[str, ...] = ()
     only: str | None = None
     abort_on: tuple[str, ...] | None = None
@@ -81,6 +83,7 @@ class RunSpec(Struct, frozen=True):
     spawn_per_s: float
     overrides: dict[str, Any]
     file_digest: str = ""  # of the scenario before the overrides
+    roles: Mapping[str, Role] = {}  # by the address of a metrics page, or of its server
 
     @property
     def target(self) -> Target:
@@ -165,6 +168,7 @@ def resolve(options: RunOptions) -> RunSpec:
         spawn_per_s=spawn_per_s,
         overrides={setting.key: setting.value for setting in options.settings} | changes,
         file_digest=loaded.digest,
+        roles=options.roles,
     )
 
 

@@ -18,6 +18,7 @@ class Server:
 
     values: dict[str, float] = field(default_factory=dict)
     in_front: bool = False
+    role_name: str | None = None
 
     def publishes(self, metric: str) -> bool:
         return any(name.startswith(metric) for name in self.values)

@@ -21,6 +21,7 @@ from inferload.run.process.run_spec import RunSpec
 from inferload.run.process.settings import ProcessSettings, client_settings
 from inferload.scenario.schema.endpoints import ENDPOINTS
 from inferload.scenario.schema.request import RequestOptions
+from inferload.servers import roles
 from inferload.servers.exposition import PromParser, page_text
 from inferload.workload.content import token_estimate
 from inferload.workload.content.chat_template import NO_TEMPLATE, ChatTemplate, measure
@@ -48,6 +49,7 @@ class Preflight(Struct, frozen=True):
     targets: tuple[ServerFacts, ...]  # in the order of the run's targets
     vocabulary: Vocabulary
     metrics_urls: tuple[str, ...]  # default pages that exist, or the named ones
+    roles: dict[str, roles.Role]  # that the run names, by the target of the page
     sessions: Sessions
     template: ChatTemplate = NO_TEMPLATE
     lengths: tuple[PromptLength, ...] = ()
@@ -104,7 +106,7 @@ def _preflight(spec: RunSpec, own: ProcessSettings) -> Preflight:
     for line in sessions.warnings():
         logger.warning("%s", line)
     servers, pages = _servers(spec, own), _metrics(spec, own)
-    servers = _with_engine(servers, pages.values())
+    servers, named = _with_engine(servers, pages.values()), roles.of_pages(spec.roles, pages)
     counted = _counted(spec, own, servers[0], opened)
     sessions = Sessions(spec.scenario, counted.data)
     _check_length(spec, sessions, servers, counted.vocabulary)
@@ -123,6 +125,7 @@ def _preflight(spec: RunSpec, own: ProcessSettings) -> Preflight:
         proven.servers,
         counted.vocabulary,
         tuple(pages),
+        named,
         Sessions(spec.scenario, counted.data),
         counted.template,
         proven.lengths,

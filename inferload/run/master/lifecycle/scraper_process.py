@@ -4,6 +4,7 @@ import json
 import logging
 import os
 import signal
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -18,6 +19,7 @@ from inferload.client.connection.target import Target
 from inferload.run.process.greenlets import fork_apart, logged_wait
 from inferload.run.process.settings import ProcessSettings
 from inferload.servers import scrapes_file
+from inferload.servers.roles import Role
 
 logger = logging.getLogger(__name__)
 
@@ -30,7 +32,14 @@ class Scraping:
     """Process that scrapes the metrics pages into a run directory until `stop`. `latest`: newest line of each target."""
 
     def __init__(
-        self, folder: Path, urls: tuple[str, ...], interval_s: float, own: ProcessSettings, anchor: Anchor
+        self,
+        folder: Path,
+        urls: tuple[str, ...],
+        interval_s: float,
+        own: ProcessSettings,
+        anchor: Anchor,
+        *,
+        roles: Mapping[str, Role],
     ) -> None:
         self.latest: dict[str, dict[str, Any]] = {}
         self.write_error: str | None = None  # the first write of a part that failed
@@ -45,7 +54,7 @@ class Scraping:
 
             clients = scraper.clients_of(urls, own.tls, own.credentials.api_key, keyless)
             redact = Redaction.of(own.credentials.api_key, own.headers)
-            scraper.scrape_for_parent(scraper.ScrapeJob(clients, interval_s, folder, anchor), redact, in_thread)
+            scraper.scrape_for_parent(scraper.ScrapeJob(clients, interval_s, folder, anchor, roles), redact, in_thread)
 
         self._stdin = FileObject(stop, "wb", buffering=0)
         self.pid = fork_apart("scraper", work, stdin, stdout, self._end)
