@@ -110,6 +110,11 @@ def of(servers: Mapping[str, _Counters], known: Mapping[str, Role]) -> dict[str,
     for target, server in rest.items():
         labels = (series.labels for metric in READ for series in server.series(metric))
         found[target] = Role(name, "label") if (name := of_labels(labels)) else None
+    if any(
+        role is not None and role.name == PREFILL for role in found.values()
+    ):  # Dynamo's workers are of one or the other
+        workers = (target for target in rest if found[target] is None and rest[target].series(names.COMPONENT_REQUESTS))
+        found |= dict.fromkeys(workers, Role(DECODE, "label"))
     open_ = [server for target, server in rest.items() if found[target] is None]
     found |= in_series(open_)
     named = {target: Role(name, "name") for target in rest if found[target] is None and (name := of_words(target))}

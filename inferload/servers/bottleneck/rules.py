@@ -199,7 +199,8 @@ def transfer(evidence: WindowEvidence) -> Finding | None:
     long = queue_ms >= max(LEAST_QUEUE_MS, QUEUED_SHARE * whole_ms) and transfer_ms >= 0.5 * queue_ms
     if not served.transfers or not (at_scrapes or (long and evidence.waiting_share < QUEUED_SHARE)):
         return None
-    figures = f"a transfer takes {number(served.transfer_ms)} ms, mean queue time is {number(served.queue_ms)} ms"
+    figures = f"a transfer takes {number(served.transfer_ms)} ms"
+    figures += "" if served.queue_ms is None else f", mean queue time is {number(served.queue_ms)} ms"
     waits = f"{number(waiting)} requests fetched KV blocks on average, {number(capacity)} waited for capacity"
     return Finding("transfer-bound", 3.1, (figures, waits), figures=figures)
 

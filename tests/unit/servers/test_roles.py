@@ -67,6 +67,11 @@ OPTION = {FIRST: Role(DECODE, "option")}
         ({"http://p": of_file("dynamo-1.6.1-prefill-mocker")}, {}, ["prefill label"]),
         ({"http://p": of_file("dynamo-1.6.1-decode-mocker")}, {}, [""]),  # "backend", as of a server for both
         ({"http://p": of_file("dynamo-1.6.1-disaggregated-frontend")}, {}, [""]),
+        (
+            {FIRST: of_file("dynamo-1.6.1-prefill-mocker"), SECOND: of_file("dynamo-1.6.1-decode-mocker")},
+            {},
+            ["prefill label", "decode label"],
+        ),
         ({FIRST: vllm(engine_type="prefill"), SECOND: vllm(engine_type="unified")}, {}, ["prefill label", ""]),
         ({FIRST: [*vllm(role="prefill"), (names.RUNNING, {"role": "decode"}, 0.0)]}, {}, [""]),  # a page of several
         ({"http://llm-d-prefill-0.pool:8000": IDLE}, {}, ["prefill name"]),
