@@ -300,7 +300,8 @@ def page_block(page: PageKind | None, metrics: Mapping[str, object]) -> str | No
 def values(key: str, statistic: str | None, servers: Sequence[ServerFacts]) -> dict[str, float | None]:
     """Return the figure of each server that should report it, by target; None if not measured.
 
-    A server whose kind of page lacks it should not, if that of another has it; nor should one behind a front end that has it.
+    A server whose kind of page lacks it should not, if that of another has it; nor should one behind a front end that has it, nor
+    one with another role than all that have it: prefill has no ITL.
     """
     row = BY_KEY[key]
     expected = [entry for entry in servers if row.expected_of(entry)]
@@ -309,5 +310,7 @@ def values(key: str, statistic: str | None, servers: Sequence[ServerFacts]) -> d
     excused = {entry.target for entry in expected if row.lacking(entry.kind) is not None}
     if any(found[target] is not None for target in front):
         excused |= found.keys() - front
+    with_it = {entry.role for entry in expected if found[entry.target] is not None}
+    excused |= {entry.target for entry in expected if with_it and entry.role is not None and entry.role not in with_it}
     able = {target: value for target, value in found.items() if value is not None or target not in excused}
     return able or found

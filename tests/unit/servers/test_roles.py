@@ -9,8 +9,11 @@ from hypothesis import strategies as st
 from paths import DATA
 
 from inferload.base.errors import UsageError
+from inferload.figures.limits import gate_grammar
 from inferload.figures.pages import metric_names as names
 from inferload.figures.servers import server_figures as figures
+from inferload.results.tables.server_tables import servers_tables
+from inferload.results.verdict import gates
 from inferload.servers import metrics_targets, roles, window_figures
 from inferload.servers.bottleneck.peers import Peer, outliers
 from inferload.servers.exposition import PromParser
@@ -154,6 +157,20 @@ def test_a_prefill_server_that_was_not_used_has_no_part_in_times_and_hits() -> N
     for key in ("requests_finished", "engine_ttft_ms", "queue_ms", "prefix_cache_hit_rate"):
         assert together[key] == pytest.approx(alone[key]), key
     assert prefix_cache(list(idle.values())).hits == 2 * 384
+
+
+@pytest.mark.parametrize(
+    ("gate", "value"),
+    [("mean(engine_itl_ms) < 50", 37.1), ("mean(transfer_time_ms) < 1e3", 191.5), ("preemptions < 1", 0.0)],
+)
+def test_a_gate_is_on_the_roles_that_have_the_figure(gate: str, value: float) -> None:
+    entries = window_figures.entries(
+        windows_of(servers_of({target: of_file(NIXL[target]) for target in NIXL}), 0, 10 * S)
+    )
+    found, note = gates._server_value(gate_grammar.parse(gate), entries)
+    assert found == pytest.approx(value, rel=1e-3), note
+    (table, *_) = servers_tables(entries, {})
+    assert table.columns == ("", "http://a (prefill)", "http://b (decode)")
 
 
 def test_times_of_failed_transfers_are_not_known() -> None:
