@@ -6,6 +6,7 @@ import os
 import signal
 from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, TextIO
 
 import gevent
@@ -39,7 +40,7 @@ class Scraping:
         own: ProcessSettings,
         anchor: Anchor,
         *,
-        roles: Mapping[str, Role],
+        roles: Mapping[str, Role] = MappingProxyType({}),
     ) -> None:
         self.latest: dict[str, dict[str, Any]] = {}
         self.write_error: str | None = None  # the first write of a part that failed
