@@ -1,17 +1,18 @@
 """Two vLLM on the CPU with the NixlConnector, one for prefill and one for decode, behind a proxy."""
 
 import json
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
 import vllm_servers
 from e2e_runs import wait_until
-from inferload.deploy.launcher import probe
 from inferload.deploy.launcher.server_state import LocalServer
 from paths import TESTS
 from ports import unused_port
@@ -26,6 +27,12 @@ CHATS = {
     "arrivals": {"kind": "closed", "users": 2, "spawn_per_s": 10},
     "phases": {"sessions": 6, "warmup_s": 0, "measure_s": 200, "drain_s": 60},
 }
+
+
+def is_open(port: int) -> bool:
+    with suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=5):
+        return True
+    return False
 
 
 @contextmanager
@@ -43,7 +50,7 @@ def pair() -> Iterator[tuple[LocalServer, list[LocalServer]]]:
         words = [sys.executable, str(script), *(str(each) for each in (port, *(server.port for server in servers)))]
         proxy = subprocess.Popen(words)
         try:
-            wait_until(lambda: bool(probe.text("127.0.0.1", port, "/v1/models")), "the proxy", 60)
+            wait_until(partial(is_open, port), "the proxy", 60)
             yield replace(servers[1], port=port), servers
         finally:
             proxy.terminate()
