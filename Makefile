@@ -20,7 +20,7 @@ PARSER    := $(wildcard inferload/client/connection/native/parser/*)
 NATIVE    := $(PARSER) $(wildcard inferload/client/connection/native/transport/*)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-vllm demo demo-vllm browser prometheus curl gateways gateways-litellm gateways-engines screenshots test test-gateways test-locust test-python test-vllm soak-vllm studies studies-vllm studies-simulated mutation lint bench bench-client bench-quick bench-arrivals bench-workers bench-start bench-compare bench-peers bench-programs soak sanitized soak-fuzz clean
+.PHONY: help setup setup-vllm demo demo-vllm browser prometheus curl gateways gateways-litellm gateways-engines screenshots setup-nixl test test-gateways test-locust test-python test-vllm soak-vllm studies studies-vllm studies-simulated mutation lint bench bench-client bench-quick bench-arrivals bench-workers bench-start bench-compare bench-peers bench-programs soak sanitized soak-fuzz clean
 
 help:            ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 25
@@ -186,7 +186,11 @@ soak-fuzz: sanitized  ## fuzz the readers and parsers with the sanitizers, ten m
 		tests/unit/client/connection/test_native_tls.py tests/unit/client/test_turn.py tests/unit/client/connection/test_reader_differential.py || { cat $(ASAN)/report.* 2>/dev/null; exit 1; }
 	$(SANITIZED) $(BIN)/python -m pytest -s -m fuzz || { cat $(ASAN)/report.* 2>/dev/null; exit 1; }
 
-soak-vllm: $(READY) setup-vllm gateways  ## run the tests that start further ones: variants, sweep, routers, data parallel, pooling
+# Transfer of KV blocks between servers. Without its dependencies, which are those of GPUs.
+setup-nixl: setup-vllm
+	@$(VENV_VLLM)/bin/python -c 'import nixl' 2>/dev/null || $(VENV_VLLM)/bin/python -m pip install -q --no-deps nixl==1.5.1 nixl-cu12==1.5.1
+
+soak-vllm: $(READY) setup-nixl gateways  ## run the tests that start further ones: variants, sweep, routers, data parallel, pooling, prefill and decode
 	$(BIN)/python -m pytest -m "soak and vllm"
 
 lint: $(READY)   ## run ruff and mypy

@@ -24,6 +24,7 @@ from inferload.results.documents.manifest_document import Manifest
 from inferload.results.documents.summary_document import OtherRequests, Summary
 from inferload.results.documents.typed_documents import Document
 from inferload.results.open_run import OpenRun
+from inferload.servers.roles import Role
 from inferload.servers.series import ServerSeries, by_target
 from inferload.turns.open_files import TurnFile
 
@@ -229,7 +230,7 @@ def load(opened: OpenRun, server_log: Path | None = None, *, whole: bool = False
     _note_irregular(run_dir / rundir.TURNS, notes)
     found = turn_files.found(opened.turns, NEEDED, notes)
     marks = list(rundir.marks_of(_text(run_dir / rundir.MARKS, notes)))
-    servers = _servers(opened, notes)
+    servers = _servers(opened, manifest.roles, notes)
     start_wall_ns = _start(manifest, marks, found, servers)
     if start_wall_ns is None:
         raise UsageError(f"run directory {run_dir}: contains no data of a run; name one that a run wrote")
@@ -338,12 +339,12 @@ def _text(path: Path, notes: list[str]) -> str:
 _NOT_READ = ("_bucket", "_created")
 
 
-def _servers(run: OpenRun, notes: list[str]) -> dict[str, ServerSeries]:
+def _servers(run: OpenRun, roles: Mapping[str, Role], notes: list[str]) -> dict[str, ServerSeries]:
     """All series of all servers except histogram buckets, which are not used here."""
     unreadable: list[str] = []
     _note_irregular(run.path / rundir.SERVER_METRICS, notes)
     try:
-        servers = by_target(run.scrapes(unreadable), without=_NOT_READ)
+        servers = by_target(run.scrapes(unreadable), without=_NOT_READ, known=roles)
     except ValueError:  # labels that are no JSON object
         notes.append(f"{rundir.SERVER_METRICS} has unreadable labels and is left out")
         servers = {}

@@ -242,6 +242,11 @@ class SecondsWindow:
         """True for a page of what stands before engines."""
         return self.server.in_front
 
+    @property
+    def role_name(self) -> str | None:
+        """Name of the server's role."""
+        return self.server.role_name
+
     def publishes(self, metric: str) -> bool:
         return metric in self.server.metrics
 

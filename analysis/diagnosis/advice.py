@@ -295,6 +295,18 @@ ADVICE: Mapping[str, tuple[Advice, ...]] = {
             (only.VLLM,),
         ),
     ),
+    "transfer-bound": (
+        Advice(
+            "a faster network between prefill and decode (RDMA), or both on one host",
+            "each request waits for the KV cache of its prompt",
+            "TTFT shorter, TPOT unchanged, throughput higher, memory unchanged",
+        ),
+        Advice(
+            "one kind of server for prefill and decode",
+            "without a transfer nothing waits for it",
+            "TTFT shorter, TPOT longer, throughput depends, memory unchanged",
+        ),
+    ),
     "engines-unbalanced": (
         Advice(
             "balance of the router, or of data parallelism",

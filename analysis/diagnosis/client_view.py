@@ -8,6 +8,7 @@ import numpy as np
 
 from inferload.figures.pages import metric_names as names
 from inferload.figures.turn_figures import ROUND_TRIP, TTFT
+from inferload.servers.roles import DECODE
 from inferload.servers.series import ServerSeries
 from inferload.turns.sketch import Floats
 
@@ -144,9 +145,13 @@ class ClientView:
 
 
 def capacity(server: ServerSeries, **engine: str) -> Floats:
-    """Return the requests waiting for capacity at each scrape; all waiting requests if the server publishes no reason."""
+    """Return the requests waiting for capacity at each scrape; all waiting requests if the server publishes no reason.
+
+    Without reasons, those at decode are not known: they may wait for prefill, or for its KV cache.
+    """
     by_reason = server.summed(names.WAITING_BY_REASON, reason=names.CAPACITY, **engine)
-    waiting = server.summed(names.WAITING, **engine) if by_reason is None else by_reason
+    unknown = by_reason is None and server.role_name == DECODE
+    waiting = server.summed(names.WAITING, **engine) if by_reason is None and not unknown else by_reason
     return np.full(len(server.wall_ns), np.nan) if waiting is None else waiting
 
 

@@ -19,6 +19,7 @@ from ..data.frames import RunFrames
 from ..data.manifest import arrivals_of
 from .advice import ADVICE, Advice, Cause, advice_on
 from .evidence import as_document
+from .group import STARVED
 from .measured_load import MeasuredLoad
 from .routing import LOSES_HITS
 from .server_diagnosis import CauseSpan, Diagnosis, of_server
@@ -30,7 +31,8 @@ _TITLES = {rule.code: rule.title for rule in RULES}
 _MOST_ROWS = 20  # of a history
 # Findings on the whole run in the line of the terminal.
 _FIRST = (
-    "failures", "refused", "failed-between", "server-gone", "restarted", OUTLIER, *BETWEEN, LOSES_HITS, "overload", "serial",
+    "failures", "refused", "failed-between", "server-gone", "restarted", OUTLIER, *BETWEEN, LOSES_HITS, STARVED,
+    "overload", "serial",
 )  # fmt: skip
 
 

@@ -87,6 +87,7 @@ def _setup(run: RunFrames, server: ServerSeries) -> facts.Setup:
         ),
         server=None if server.page is None else server.page.key,
         servers=len(run.inference_servers),
+        role=server.role_name,
         gpus=deployed.gpus,
         command=deployed.command,
         cache_config=config,
@@ -156,6 +157,7 @@ def _scrapes(run: RunFrames, window: ServerWindow, client_view: ClientView) -> f
         running=of(_running(server)),
         capacity=of(capacity(server)),
         deferred=of(server.summed(names.WAITING_BY_REASON, reason=names.DEFERRED)),
+        fetching=of(server.summed(names.FETCHING)),
         kv_usage=of(usage),
         head_tokens=of(client_view.head_tokens),
         by_engine=tuple(

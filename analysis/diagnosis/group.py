@@ -8,14 +8,18 @@ from inferload.base.numbers import number
 from inferload.figures.pages import metric_names as names
 from inferload.figures.servers import server_figures
 from inferload.servers.bottleneck import rules
-from inferload.servers.bottleneck.evidence import WindowEvidence
-from inferload.servers.bottleneck.finding import Finding
+from inferload.servers.bottleneck.evidence import WindowEvidence, mean_of
+from inferload.servers.bottleneck.finding import HIGH_KV_USAGE, QUEUED_SHARE, Finding
 from inferload.servers.bottleneck.peers import OUTLIER, Peer, outliers, silence_s
+from inferload.servers.roles import PREFILL
 from inferload.servers.servers_window import ServersWindow
 from inferload.servers.window import ServerWindow
 
 from ..data.frames import RunFrames
 from . import routing
+
+STARVED = "prefill-starves-decode"
+_FREE = 0.5  # highest share of the slots of decode servers that are in use
 
 
 def group_findings(run: RunFrames, servers: Sequence[WindowEvidence]) -> list[Finding]:
@@ -26,10 +30,10 @@ def group_findings(run: RunFrames, servers: Sequence[WindowEvidence]) -> list[Fi
     start_ns, end_ns = (run.start_wall_ns + round(at_s * 1e9) for at_s in (group[0].start_s, group[0].end_s))
     windows = [ServerWindow.of(run.servers[evidence.target], start_ns, end_ns) for evidence in group]
     passing = left(run)
-    found = [_outliers([window for window in windows if window.server.target not in passing])]
+    found = [_outliers([window for window in windows if window.server.target not in passing]), _starved(group)]
     if not all(evidence.client.attributed for evidence in group):
         found += rules.between(_together(group, windows))
-    hits = None if passing else _routing(run, group)
+    hits = None if passing else _routing(run, [each for each in group if each.setup.role == PREFILL] or group)
     found.append(None if hits is None else routing.judge(hits))
     return [finding for finding in found if finding is not None]
 
@@ -47,6 +51,26 @@ def _outliers(windows: Sequence[ServerWindow]) -> Finding | None:
     sentences = [f"{outlier.target}: {outlier.text}" for outlier in found]
     shares = f"requests finished: {', '.join(map(_share, windows))}"
     return Finding(OUTLIER, 600.0, (*sentences, shares), figures=sentences[0])
+
+
+def _starved(group: Sequence[WindowEvidence]) -> Finding | None:
+    """Return the finding that decode servers have free slots because prompts wait for prefill servers."""
+    first, then = ([each for each in group if (each.setup.role == PREFILL) is one] for one in (True, False))
+    queued = [each for each in first if each.queued]
+    if not queued or not then or any(each.waiting_share >= QUEUED_SHARE or rules.transfer(each) for each in then):
+        return None
+    slots = [each.setup.max_num_seqs and each.setup.max_num_seqs * each.setup.engines for each in then]
+    running = [mean_of(each.scrapes.running) or 0.0 for each in then]
+    usage = max((mean_of(each.scrapes.kv_usage) or 0.0 for each in then), default=0.0)
+    known = None not in slots
+    if usage >= HIGH_KV_USAGE or (known and sum(running) > _FREE * sum(filter(None, slots))):
+        return None
+    waiting, queue_ms = (sum(mean_of(each.scrapes.capacity) or 0.0 for each in queued), queued[0].served.queue_ms)
+    waits = f"{number(waiting)} requests waited for prefill on average"
+    waits += "" if queue_ms is None else f", {number(queue_ms)} ms each"
+    of = f" of {sum(filter(None, slots))} slots" if known else ""
+    figures = f"{waits}, while {number(sum(running))}{of} ran in decode and few waited there"
+    return Finding(STARVED, 420.0, (figures,), probable=not known, figures=figures)
 
 
 def _routing(run: RunFrames, group: Sequence[WindowEvidence]) -> routing.Routing | None:
@@ -94,4 +118,5 @@ def _together(group: Sequence[WindowEvidence], windows: Sequence[ServerWindow]) 
         server_itl_ms=server_figures.ITL.number(together),
         server_cpu_share=max((share for share in shares if share is not None), default=None),
     )
-    return replace(group[0], served=served, client=replace(group[0].client, attributed=True))
+    setup = replace(group[0].setup, role=None)
+    return replace(group[0], served=served, setup=setup, client=replace(group[0].client, attributed=True))

@@ -26,7 +26,7 @@ from ..data.frames import UNFINISHED, RunFrames
 from ..data.manifest import arrivals_of
 from . import routing, turn_causes
 from .advice import ADVICE, Advice
-from .group import group_findings, left
+from .group import STARVED, group_findings, left
 from .measured_load import MeasuredLoad, Unmet
 
 _GONE_S = 2.0  # minimum time without a scrape before the end of the load
@@ -137,6 +137,16 @@ RUN_RULES = (
         "inferload search",
         "finds the highest rate that the server sustains within the SLO",
         "latencies do not depend on the duration of the run",
+    ),
+    RunRule(
+        STARVED,
+        "Decode waits for prefill",
+        "servers for prefill and decode: requests wait for a prefill server (20 % of the scrapes, or of their time and 10 ms), and "
+        "on decode servers at most half of the slots run, few wait, KV-cache usage is below 85 % and no transfer limits; probable "
+        "if max-num-seqs is unknown",
+        "more servers for prefill, or some for decode made such",
+        "decode has free slots while prompts wait",
+        "TTFT shorter, TPOT longer, throughput higher, memory unchanged",
     ),
     RunRule(
         "overload-undecided",

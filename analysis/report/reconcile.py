@@ -22,6 +22,7 @@ from inferload.figures.servers.server_formulas import Reading, known
 from inferload.figures.table import Table
 from inferload.figures.turn_figures import UPLOAD
 from inferload.servers.replicas import left_out
+from inferload.servers.roles import without_prefill
 from inferload.servers.series import ServerSeries
 from inferload.servers.window import ServerWindow
 from inferload.turns.record import CANCELLED
@@ -265,17 +266,17 @@ _ROWS = {
 
 
 def _behind(frames: RunFrames) -> list[CounterCheck]:
-    """Return the servers that are left out, since what is in front of them counts their requests once, and they in parts."""
-    front = [server.target for server in _counting(frames) if server.in_front]
-    text = f"not compared: behind {listed(front)}, which counts each request once"
-    behind = sorted(frames.inference_servers.difference(front)) if front else ()
+    """Return the servers that are left out: others count each request once, which these count again, or in parts."""
+    counting = {server.target for server in _counting(frames)}
+    behind = sorted(frames.inference_servers - counting)
+    text = f"not compared: {listed(sorted(counting))} counts each request once, in front of it or after its prefill"
     return [CounterCheck(f"sums at {target}", "not known", text) for target in behind]
 
 
 def _counting(frames: RunFrames) -> list[ServerSeries]:
-    """Return the servers whose counts are those of the turns: those in front if there are any."""
+    """Return the servers whose counts are those of the turns: those in front if there are any, else those after prefill."""
     servers = [server for server in frames.servers.values() if names.RUNNING in server.metrics]
-    return [server for server in servers if server.in_front] or servers
+    return [server for server in servers if server.in_front] or [*without_prefill(servers)]
 
 
 def idle_spans(frames: RunFrames) -> tuple[IdleSpan, ...]:

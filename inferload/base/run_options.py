@@ -95,6 +95,13 @@ RUN_OPTIONS = (
         repeat=True,
     ),
     RunOption(
+        "--role",
+        "role of a server that shares each request with others, by its metrics page: prefill or decode; may be repeated (default: "
+        "the label role of a file of targets, or what the page or the host's name says)",
+        "URL=ROLE",
+        repeat=True,
+    ),
+    RunOption(
         "--only",
         "send only this class of a mix, with the sessions and start times that it has in the mix (for inferload compare --class)",
         "CLASS",

@@ -4,7 +4,7 @@ import argparse
 import ipaddress
 import socket
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +32,7 @@ from inferload.run.process.trace_export import TraceExport
 from inferload.run.process.user_scenarios import LoadedScenario, Program
 from inferload.scenario import overrides
 from inferload.scenario.files import catalog
+from inferload.servers.roles import Role, of_option
 from inferload.servers.scrape_http import MetricsUrl
 from inferload.workload.content.data import DataContext
 from inferload.workload.sessions import Sessions
@@ -306,6 +307,16 @@ def abort_on(conditions: list[str] | None) -> tuple[str, ...] | None:
         except GateError as error:
             raise UsageError(f"--abort-on: {error}") from error
     return tuple(conditions) if conditions else None
+
+
+def roles(pages: list[str] | None, values: list[str] | None) -> Mapping[str, Role]:
+    """Return the roles of servers by the address of a page: of --role, else of files that --metrics-url names."""
+    if not pages and not values:
+        return {}
+    from inferload.servers import metrics_targets  # of runs whose pages are named
+
+    named = [page for page in pages or () if page != "none"]
+    return metrics_targets.roles_of(named) | of_option(values or ())
 
 
 def metrics_urls(values: list[str] | None) -> tuple[str, ...] | None:

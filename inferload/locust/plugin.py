@@ -223,6 +223,7 @@ def _begin_master(environment: Any, own: ProcessSettings, loaded: LoadedScenario
             warmup_s=options.seconds_of("--warmup", parsed.warmup),
             metrics_urls=options.metrics_urls(parsed.metrics_url),
             pages=tuple(parsed.metrics_url or ()),
+            roles=options.roles(parsed.metrics_url, parsed.role),
             also_hosts=tuple(parsed.also_host or ()),
             only=parsed.only or None,
             abort_on=options.abort_on(parsed.abort_on),

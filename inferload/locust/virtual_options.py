@@ -17,6 +17,7 @@ _REFUSED = {
     "host": "the server is simulated in this process; choose it with --variant or --simulator",
     "also_host": "there is one simulated server; leave it out",
     "metrics_url": "the page is that of the simulated server; leave it out",
+    "role": "there is one simulated server; leave it out",
     "export_metrics": "nobody could scrape a clock that jumps; leave it out",
     **dict.fromkeys(("export_traces", "otel"), "a collector would get spans of another time; leave it out"),
     **dict.fromkeys(

@@ -11,6 +11,7 @@ import msgspec
 
 from inferload.base.errors import UsageError
 from inferload.base.redaction import without_userinfo
+from inferload.servers.roles import Role, of_labels
 from inferload.servers.scrape_http import MetricsUrl
 
 FORMS = "http://server:8000/metrics, dns://NAME:PORT/metrics or a file of targets"
@@ -64,6 +65,17 @@ def urls_of(values: Iterable[str], of: Wanted = PAGES) -> list[str]:
     DNS names are resolved and files are read, each time.
     """
     return [url for value in values for url in _expanded(value.strip(), of)]
+
+
+def roles_of(values: Iterable[str]) -> dict[str, Role]:
+    """Return the role of each page of files of targets whose labels have one, by its URL. Raise UsageError as `urls_of`."""
+    found: dict[str, Role] = {}
+    for value in map(str.strip, values):
+        if "://" not in value and Path(value).suffix in _FILE_SD:
+            groups = _groups(Path(value).read_text(encoding="utf-8"), Path(value).suffix)
+            of = ((group, of_labels([group.labels])) for group in groups)
+            found |= {url: Role(name, "file") for group, name in of if name for url in group.urls(PAGES.path)}
+    return found
 
 
 def _expanded(value: str, of: Wanted) -> list[str]:
@@ -139,9 +151,12 @@ def _of_lines(text: str, of: Wanted) -> list[str]:
 
 
 def _of_groups(text: str, suffix: str, of: Wanted) -> list[str]:
+    return [_checked(url, of) for group in _groups(text, suffix) for url in group.urls(of.path)]
+
+
+def _groups(text: str, suffix: str) -> list[_Group]:
     decode = msgspec.json.decode if suffix == ".json" else msgspec.yaml.decode
     try:
-        groups = decode(text, type=list[_Group])
+        return decode(text, type=list[_Group])
     except (msgspec.DecodeError, RecursionError) as error:
         raise UsageError(f"no file_sd: {' '.join(str(error).split())}; write it as {_GROUPS}") from error
-    return [_checked(url, of) for group in groups for url in group.urls(of.path)]

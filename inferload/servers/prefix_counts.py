@@ -7,6 +7,7 @@ from msgspec import Struct
 
 from inferload.base.clock import NS_PER_S
 from inferload.figures.pages import metric_names as names
+from inferload.servers.roles import PREFILL, without_prefill
 from inferload.servers.series import ServerSeries
 
 _MOST_DIGITS = 18
@@ -42,8 +43,13 @@ class PrefixCache(Struct, frozen=True):
         return gaps
 
 
-def prefix_cache(servers: Sequence[ServerSeries]) -> PrefixCache:
-    """Sum over all targets, from the first scrape to the last. Tokens are counted at admission."""
+def prefix_cache(every: Sequence[ServerSeries]) -> PrefixCache:
+    """Sum over all targets, from the first scrape to the last. Tokens are counted at admission.
+
+    Of servers for prefill and decode only those for prefill: prompts that decode looks up were computed, or found, there.
+    """
+    of_prefill = [server for server in every if server.role_name == PREFILL and _grown([server], names.PREFIX_QUERIES)]
+    servers = of_prefill or without_prefill(every)
     configs = [series.labels for server in servers for series in server.series(names.CACHE_CONFIG)]
     gauges = (server.lowest(names.KV_BLOCK_TOKENS) for server in servers)
     sizes = {f"{values[-1]:g}" for values in gauges if values is not None and len(values)}

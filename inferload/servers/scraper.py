@@ -13,8 +13,9 @@ import json
 import re
 import sys
 import threading
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 
 import numpy as np
 from msgspec import Struct, field
@@ -29,10 +30,11 @@ from inferload.figures.pages import metric_names as names
 from inferload.figures.pages.page_names import kind_of, names_on_pages, page_meanings
 from inferload.figures.servers.server_figures import READINGS
 from inferload.figures.servers.server_formulas import Reading
-from inferload.servers import parts, scrapes_file
+from inferload.servers import parts, roles, scrapes_file
 from inferload.servers.exposition import TOO_LARGE, Labels, Sample
 from inferload.servers.page_samples import Page, PageSamples
 from inferload.servers.replicas import READ, Replicas
+from inferload.servers.roles import Role, of_labels, of_words
 from inferload.servers.scrape_http import MetricsClient, MetricsUrl, PageClient
 
 # Interval between parts; a kill -9 loses no scrape that is older than twice that.
@@ -135,9 +137,11 @@ _NUMBER = re.compile(r"[0-9]{1,15}(\.[0-9]+)?")  # "None" if unknown
 _CACHE_SIZES = ("kv_cache_size_tokens", "kv_cache_max_concurrency", "block_size", "num_gpu_blocks")
 
 
-def line_of(scrape: Scrape) -> str:
-    """Return the line for the parent process; values that JSON cannot represent (NaN) are omitted."""
+def line_of(scrape: Scrape, known: Mapping[str, Role] = MappingProxyType({})) -> str:
+    """Return the line for the parent process; values that JSON cannot represent (NaN) are omitted. `known`: roles by target."""
     every = {} if scrape.replicas > 1 else readings(scrape.samples)
+    if every and names.IN_FRONT not in every and (role := _role(scrape, known)) is not None:
+        every[names.ROLE + role] = 1.0
     if scrape.page is not None and scrape.page.mixed:  # counts of different times have no common increase
         every = {name: value for name, value in every.items() if not name.partition("{")[0].endswith(parts.COUNTERS)}
     document: dict[str, object] = {
@@ -152,6 +156,15 @@ def line_of(scrape: Scrape) -> str:
     if scrape.error is not None:
         document["error"] = scrape.error
     return json.dumps(document, ensure_ascii=False)
+
+
+def _role(scrape: Scrape, known: Mapping[str, Role]) -> str | None:
+    """Return the role that the run, the page or the address says."""
+    if scrape.target in known:
+        return known[scrape.target].name
+    return of_labels(dict(each.labels) for each in scrape.samples if each.metric in roles.READ) or of_words(
+        scrape.target
+    )
 
 
 def called(call: Callable[..., object], *arguments: object) -> object:
@@ -289,12 +302,15 @@ def write_until(folder: Path, buffer: ScrapeBuffer, ended: Callable[[float], boo
 
 
 class ScrapeJob(Struct, frozen=True):
-    """Targets, interval and output folder of scrapes. `changed`: returns the clients to have from now on; None: the same."""
+    """Targets, interval and output folder of scrapes. `roles`: those that the run knows. `changed`: returns the clients to have
+    from now on; None: the same.
+    """
 
     clients: Sequence[PageClient]
     interval_s: float
     folder: Path
     anchor: Anchor
+    roles: Mapping[str, Role] = {}
     changed: Callable[[], Sequence[PageClient] | None] = lambda: None
 
 

@@ -80,7 +80,7 @@ def scrape_for_parent(
     signal.signal(signal.SIGTERM, lambda _signal, _frame: None)
     lines = Lines(1)
     buffer = ScrapeBuffer(
-        on_scrape=lambda scrape: lines.send(line_of(scrape)),
+        on_scrape=lambda scrape: lines.send(line_of(scrape, job.roles)),
         on_write_error=lambda error: lines.send(json.dumps({"write_error": error}, ensure_ascii=False)),
         on_write=lambda: lines.send("{}"),
         redact=redact,

@@ -2,8 +2,9 @@
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
+from types import MappingProxyType
 
 import numpy as np
 from msgspec import Struct
@@ -14,8 +15,9 @@ from inferload.figures.pages import metric_names as names
 from inferload.figures.pages.page_kinds import Meaning, PageKind
 from inferload.figures.pages.page_names import names_on_pages, page_meanings
 from inferload.figures.servers.server_formulas import Floats, Reading
-from inferload.servers import parts, replicas
+from inferload.servers import parts, replicas, roles
 from inferload.servers.exposition import Labels
+from inferload.servers.roles import Role
 from inferload.servers.scrape_store import Bools, Grid, Instants, Recent, ScrapeStore
 
 # Metrics with one part per engine: a page with several parts of one of them combines several engines.
@@ -60,7 +62,7 @@ class ServerSeries:
     """Scrapes of one target. Metrics have vLLM 0.32's names; `restarted[i]`: it restarted since scrape i - 1.
 
     `page`: kind of its page; None: not known, and it has `unknown_series`. `replicas`: servers behind the address; with several
-    there are no metrics, since successive scrapes are of different servers.
+    there are no metrics, since successive scrapes are of different servers. `role`: None if it is not known.
     """
 
     target: str
@@ -70,6 +72,7 @@ class ServerSeries:
     page: PageKind | None = None
     unknown_series: int | None = None
     replicas: int = 1
+    role: Role | None = None
     # Latest results of `grown`.
     _grown: _Growths = field(default_factory=_no_growths, init=False, repr=False, compare=False)
 
@@ -110,6 +113,11 @@ class ServerSeries:
     def in_front(self) -> bool:
         """True for a page of what stands before engines."""
         return self.page is not None and self.page.in_front
+
+    @property
+    def role_name(self) -> str | None:
+        """Name of its role."""
+        return None if self.role is None else self.role.name
 
     @property
     def interval_s(self) -> float:
@@ -209,7 +217,7 @@ def growth(values: Floats, restarted: Bools) -> Floats:
     """Return the growth of one counter since the first scrape, at each scrape.
 
     After a restart or a decrease the counter starts at 0. The first value of a series that appears after the first scrape is
-    growth.
+    growth. From a decrease below 0 on it is unknown: such is a sum of times of vLLM with a failed KV transfer.
     """
     steps = np.zeros(len(values))
     present = np.flatnonzero(~np.isnan(values))
@@ -219,25 +227,31 @@ def growth(values: Floats, restarted: Bools) -> Floats:
     steps[present[0]] = known[0] if present[0] > 0 else 0.0
     restarts = np.cumsum(restarted)[present]
     fresh = (np.diff(restarts) > 0) | (np.diff(known) < 0)
-    steps[present[1:]] = np.where(fresh, known[1:], np.diff(known))
+    steps[present[1:]] = np.where(fresh, np.where(known[1:] < 0, np.nan, known[1:]), np.diff(known))
     return np.cumsum(steps)
 
 
 def by_target(
-    tables: Iterable[pa.Table], metrics: Iterable[str] | None = None, without: tuple[str, ...] = ()
+    tables: Iterable[pa.Table],
+    metrics: Iterable[str] | None = None,
+    without: tuple[str, ...] = (),
+    known: Mapping[str, Role] = MappingProxyType({}),
 ) -> dict[str, ServerSeries]:
     """Return each target's series from tables of scrapes (columns wall_ns, target, metric, labels, value), targets sorted.
 
     `metrics`: names to read, besides those that show restarts and replicas; None: all. `without`: suffixes of names to skip
-    (buckets of histograms are most of a page). The instants of all scrapes are included. ValueError for malformed labels.
+    (buckets of histograms are most of a page). `known`: roles of the run, by target; those of the others are what their pages,
+    counters and names say. The instants of all scrapes are included. ValueError for malformed labels.
     """
-    read = None if metrics is None else names_on_pages([*metrics, *replicas.READ]) | set(names.OF_SCRAPES)
+    read = None if metrics is None else names_on_pages([*metrics, *replicas.READ, *roles.READ]) | set(names.OF_SCRAPES)
     store = ScrapeStore(lambda metric: (read is None or metric in read) and not metric.endswith(without))
     for table in tables:
         store.add(table)
     store.flush()
     recent = _Series(lambda several: sum(len(series.values) for series in several))
-    return {target: _server(store, target, recent) for target in store.targets()}
+    servers = {target: _server(store, target, recent) for target in store.targets()}
+    found = {target: role for target, role in roles.of(servers, known).items() if role is not None}
+    return servers | {target: replace(servers[target], role=role) for target, role in found.items()}
 
 
 class _StoredMetrics(Mapping[str, tuple[MetricSeries, ...]]):

@@ -177,6 +177,11 @@ class ServerWindow(Struct, frozen=True, dict=True):
         """True for a page of what stands before engines."""
         return self.server.in_front
 
+    @property
+    def role_name(self) -> str | None:
+        """Name of the server's role."""
+        return self.server.role_name
+
     def publishes(self, metric: str) -> bool:
         """Return True if the page has the metric."""
         return metric in self.server.metrics

@@ -95,6 +95,8 @@ def _entry(window: ServerWindow) -> Server:
     return Server(
         target=server.target,
         page=None if server.page is None else server.page.key,
+        role=server.role_name,
+        role_from=None if server.role is None else server.role.source,
         unknown_series=server.unknown_series,
         replicas=server.replicas,
         scrapes=len(window.scrapes),

@@ -42,13 +42,14 @@ _START_S = 60.0
 
 @dataclass(frozen=True, slots=True)
 class Gateway:
-    """Running gateway. `log`: what its process printed; `page`: its metrics page, "" without one."""
+    """Running gateway. `log`: what its process printed; `page`: its metrics page, "" without one; `workers`: those behind it."""
 
     port: int
     process: subprocess.Popen[bytes]
     log: Path
     scheme: str = "http"
     page: str = ""
+    workers: tuple[str, ...] = ()
 
     @property
     def url(self) -> str:
@@ -281,9 +282,12 @@ def llamacpp(folder: Path, *options: str) -> Iterator[Gateway]:
 
 
 @contextmanager
-def dynamo(folder: Path) -> Iterator[Gateway]:
-    """Run Dynamo's front end and a mocker behind it, with a folder in place of services of their discovery."""
-    port, system_port = unused_port(), unused_port()  # above 32767 it stops
+def dynamo(folder: Path, *modes: str) -> Iterator[Gateway]:
+    """Run Dynamo's front end and a mocker behind it, with a folder in place of services of their discovery.
+
+    `modes`: prefill and decode, for a mocker of each.
+    """
+    port = unused_port()
     (folder / "kv").mkdir(parents=True)
     planes = {"DYN_DISCOVERY_BACKEND": "file", "DYN_REQUEST_PLANE": "tcp", "DYN_EVENT_PLANE": "zmq"}
     env = {"DYN_FILE_KV": str(folder / "kv"), "HF_HUB_OFFLINE": "1", **planes}
@@ -291,18 +295,28 @@ def dynamo(folder: Path) -> Iterator[Gateway]:
     front = [str(_ENGINES), "-m", "dynamo.frontend", "--http-host", "127.0.0.1", "--http-port", str(port)]
     mocker = [str(_ENGINES), "-m", "dynamo.mocker", "--model-path", str(_tiny_model()), "--model-name", "tiny"]
     mocker += ["--block-size", "16"]
-    env_of_mocker = env | {"DYN_SYSTEM_PORT": str(system_port)}
-    with (
-        _running([*front, *same, "--router-mode", "kv"], port, folder / "front.log", env=env) as gateway,
-        _running([*mocker, *same], system_port, folder / "mocker.log", env=env_of_mocker),
-    ):
+    pages = {mode: unused_port() for mode in modes or ("agg",)}  # above 32767 it stops
+    with contextlib.ExitStack() as stack:
+        gateway = stack.enter_context(
+            _running([*front, *same, "--router-mode", "kv"], port, folder / "front.log", env=env)
+        )
+        for mode, page in pages.items():
+            words = [*mocker, *same, "--disaggregation-mode", mode]
+            words += ["--bootstrap-ports", str(unused_port())] if mode == "prefill" else []
+            log = folder / f"{mode}.log"
+            stack.enter_context(_running(words, page, log, env=env | {"DYN_SYSTEM_PORT": str(page)}))
 
-        def lists() -> bool:
-            with urllib.request.urlopen(f"{gateway.url}/v1/models", timeout=5) as answer:
-                return bool(json.load(answer)["data"])
+        def serves() -> bool:
+            """Return True after an answer: the model is listed before all mockers are there."""
+            body = {"model": "tiny", "messages": [{"role": "user", "content": "ready?"}], "max_tokens": 1}
+            asks = urllib.request.Request(f"{gateway.url}/v1/chat/completions", json.dumps(body).encode())
+            asks.add_header("Content-Type", "application/json")
+            with contextlib.suppress(OSError), urllib.request.urlopen(asks, timeout=10):
+                return True
+            return False
 
-        wait_until(lists, "the model of the mocker", _START_S)
-        yield gateway
+        wait_until(serves, "an answer of the mocker", _START_S)
+        yield replace(gateway, workers=tuple(f"http://127.0.0.1:{page}" for page in pages.values()))
 
 
 @contextmanager

@@ -6,7 +6,7 @@
 import json
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -52,18 +52,25 @@ def serving(
     model: str = "tiny",
     variant: Variant | None = None,
     without: str = "",
+    each: Sequence[tuple[str, ...]] = (),
     **variables: str,
 ) -> Iterator[list[LocalServer]]:
-    """Run servers with these flags, without one of the usual ones, and with these variables; they start at the same time."""
+    """Run servers with these flags, without one of the usual ones, and with these variables; they start at the same time.
+
+    `each`: further flags of each of them; each of these has a side channel for KV transfer.
+    """
     _, cores = launch.split_cores(launch.available_cores())
     started: list[LocalServer] = []
     try:
-        for _ in range(count):
-            pinned = cores if count == 1 and "--data-parallel-size" not in extra else None
-            spec = ServerSpec("vllm-cpu", model, port=unused_port(), cores=pinned, extra=extra, variant=variant)
+        for own in each or [()] * count:
+            side = {"VLLM_NIXL_SIDE_CHANNEL_HOST": "127.0.0.1", "VLLM_NIXL_SIDE_CHANNEL_PORT": str(unused_port())}
+            pinned = cores if count == 1 and not each and "--data-parallel-size" not in extra else None
+            spec = ServerSpec("vllm-cpu", model, port=unused_port(), cores=pinned, extra=extra + own, variant=variant)
             command = command_of(spec)
             argv = tuple(word for word in command.argv if word != without)
-            command = replace(command, argv=argv, environment={**command.environment, **variables})
+            command = replace(
+                command, argv=argv, environment={**command.environment, **variables, **(side if each else {})}
+            )
             started.append(local.start(spec, command))
         for server in started:
             launch.wait(server, READY_S)

@@ -23,6 +23,7 @@ PROMPT_TOKENS_CACHED = "vllm:prompt_tokens_cached_total"
 CACHED_BY_SOURCE = "vllm:prompt_tokens_cached_by_source_total"
 GENERATION_TOKENS = "vllm:generation_tokens_total"
 FINISHED = "vllm:request_success_total"
+COMPONENT_REQUESTS = "dynamo_component_requests_total"  # of a worker; label dynamo_component
 HTTP_REQUESTS = "http_requests_total"  # of vLLM's API server; labels handler, method, status
 REJECTIONS = "vllm:admission_rejections_total"
 SPEC_DRAFTS = "vllm:spec_decode_num_drafts_total"
@@ -51,9 +52,20 @@ PREFILL = "vllm:request_prefill_time_seconds"
 DECODE = "vllm:request_decode_time_seconds"
 E2E = "vllm:e2e_request_latency_seconds"
 
-LOCAL_COMPUTE = "local_compute"
 DEVICE, HOST, DISK, PEER, OTHER = "device", "host", "disk", "p2p", "external_unspecified"
 BEYOND = (HOST, DISK, PEER, OTHER)  # tiers beyond the memory of the engine
+# Transfer of KV blocks by the NixlConnector, counted by the server that fetches them. `_BYTES`: in bytes.
+TRANSFER = "vllm:nixl_xfer_time_seconds"
+TRANSFER_POST = "vllm:nixl_post_time_seconds"
+TRANSFER_BYTES = "vllm:nixl_bytes_transferred"
+TRANSFER_FAILURES = "vllm:nixl_num_failed_transfers_total"
+TRANSFER_LOST = "vllm:nixl_num_failed_notifications_total"
+TRANSFER_EXPIRED = "vllm:nixl_num_kv_expired_reqs_total"  # at the server that holds them
+TRANSFER_LATE = "vllm:nixl_num_notifications_after_expiry_total"
+FETCHING = "vllm:num_requests_kv_fetch_by_stage"  # label stage: waiting_to_start | in_progress | completed_waiting
+
+ROLES = ("prefill", "decode")
+LOCAL_COMPUTE, RECEIVED = "local_compute", "external_kv_transfer"
 CAPACITY, DEFERRED = "capacity", "deferred"
 AWAKE = "awake"
 DROPPED = (
@@ -76,6 +88,7 @@ SCRAPE_UNREAD = "inferload_scrape_unread_lines"
 OF_SCRAPES = (SCRAPE_DURATION, SAMPLE_AGE, SCRAPE_UNREAD)
 # In its lines only: a page of what stands before engines; one whose running requests leave out those in prefill.
 IN_FRONT, DECODES_ONLY = "inferload_in_front", "inferload_running_decodes_only"
+ROLE = "inferload_role_"  # in its lines only, before the role of the page
 
 # Gauges without a name in vLLM, which counts hits and has the cache size in a label.
 HIT_RATE = "inferload_prefix_cache_hit_rate"  # 0..1, over a recent interval that the server chooses

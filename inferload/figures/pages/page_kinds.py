@@ -301,7 +301,7 @@ DYNAMO = PageKind(
     key="dynamo",
     title="Dynamo's frontend",
     kind="front end",
-    prefixes=("dynamo_frontend_",),
+    prefixes=("dynamo_frontend_", "dynamo_component_router_"),
     tested="1.6.1",
     meaning={
         "dynamo_frontend_inflight_requests": names.RUNNING,
@@ -310,6 +310,9 @@ DYNAMO = PageKind(
         "dynamo_frontend_input_sequence_tokens_sum": names.PROMPT_TOKENS,
         "dynamo_frontend_output_tokens_total": names.GENERATION_TOKENS,
         "dynamo_frontend_output_sequence_tokens_sum": names.GENERATION_TOKENS,
+        "dynamo_component_router_kv_selected_cached_prefix_tokens_total": (
+            Meaning(names.PROMPT_TOKENS_CACHED, only=(("phase", "prefill"),)),
+        ),
         "dynamo_frontend_requests_total": (Meaning(names.FINISHED, only=(("status", "success"),)),),
         "dynamo_frontend_failures_total": names.FAILED,
         "dynamo_frontend_router_queue_backpressure_total": names.REJECTIONS,
@@ -320,8 +323,12 @@ DYNAMO = PageKind(
         "dynamo_frontend_inter_token_latency_seconds": names.ITL,
         "dynamo_frontend_request_duration_seconds": names.E2E,
     },
-    optional=("dynamo_frontend_router_queue_pending_requests", "dynamo_frontend_router_queue_backpressure_total"),
-    why={names.PROMPT_TOKENS_CACHED: "its cached_tokens is 0 for a full hit"},
+    optional=(
+        "dynamo_frontend_router_queue_pending_requests",
+        "dynamo_frontend_router_queue_backpressure_total",
+        "dynamo_component_router_kv_selected_cached_prefix_tokens_total",
+    ),
+    why={names.PROMPT_TOKENS_CACHED: "its cached_tokens is 0 with a server for prefill"},
 )
 # A worker publishes the metrics of its engine under their own names; its mocker a part of vLLM's.
 _OF_FRONTEND = "its mocker does not publish it; the page of the frontend has it"

@@ -87,6 +87,61 @@ class Speculation(Struct, frozen=True, kw_only=True):
     mean_acceptance_length: Annotated[Number | None, ACCEPTANCE_LENGTH] = None
 
 
+TRANSFERS = row(
+    Count(Reading(f"{names.TRANSFER}_count")),
+    "KV transfers",
+    "fetches of the KV blocks of a request from another server",
+)
+TRANSFER_TIME = row(HistogramMean(names.TRANSFER), "KV transfer", "time of a fetch from its start to the last block")
+TRANSFER_POST = row(
+    HistogramMean(names.TRANSFER_POST), "KV transfer, start", "time to start a fetch, in the transfer's"
+)
+TRANSFER_BYTES = row(
+    Count(Reading(f"{names.TRANSFER_BYTES}_sum")), "KV transferred", "bytes of the fetched KV blocks", unit="bytes"
+)
+FETCHING = row(
+    Gauge(Reading(names.FETCHING)),
+    "requests that fetch KV",
+    "requests that wait for the start of a fetch, for its end, or for their place after it; in the queue time",
+    better="lower",
+)
+TRANSFER_FAILURES = row(
+    Count(Reading(names.TRANSFER_FAILURES)), "KV transfers failed", "fetches that failed", better="lower"
+)
+TRANSFER_LOST = row(
+    Count(Reading(names.TRANSFER_LOST)),
+    "KV notifications failed",
+    "ends of a fetch of which the other server was not told, so that it holds the blocks until they expire",
+    better="lower",
+)
+TRANSFER_EXPIRED = row(
+    Count(Reading(names.TRANSFER_EXPIRED)),
+    "KV blocks expired",
+    "requests whose blocks nobody fetched in time, at the server that held them",
+    better="lower",
+)
+TRANSFER_LATE = row(
+    Count(Reading(names.TRANSFER_LATE)),
+    "KV notifications late",
+    "ends of a fetch after its blocks expired",
+    better="lower",
+)
+
+
+class Transfer(Struct, frozen=True, kw_only=True):
+    """KV transfer between servers for prefill and decode."""
+
+    count: Annotated[CountOf | None, TRANSFERS] = None
+    time_ms: Annotated[Histogram | None, TRANSFER_TIME] = None
+    start_ms: Annotated[Histogram | None, TRANSFER_POST] = None
+    bytes: Annotated[CountOf | None, TRANSFER_BYTES] = None
+    fetching: Annotated[MeanAndMax | None, FETCHING] = None
+    failed: Annotated[CountOf | None, TRANSFER_FAILURES] = None
+    notifications_failed: Annotated[CountOf | None, TRANSFER_LOST] = None
+    expired: Annotated[CountOf | None, TRANSFER_EXPIRED] = None
+    notifications_late: Annotated[CountOf | None, TRANSFER_LATE] = None
+
+
 GPU_USE = row(
     Gauge(Reading(names.GPU_USE, "highest"), scale=0.01),
     "GPU use",

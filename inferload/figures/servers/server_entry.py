@@ -43,6 +43,16 @@ class ServerFacts(Struct, frozen=True, kw_only=True):
         str | None,
         Meta(description="key of the kind of page, as in measures.md; null: no known engine, or never scraped"),
     ] = None
+    role: Annotated[
+        str | None,
+        Meta(description="`prefill` or `decode`, of servers that share each request; null: not known, or not shared"),
+    ] = None
+    role_from: Annotated[
+        str | None,
+        Meta(
+            description="what says so: `option`, `file` of targets, `label`, `series` of the page or `name` of the host"
+        ),
+    ] = None
     unknown_series: Annotated[
         Count | None,
         Meta(description="stored series of a page of no known engine, of which no figure is read; null: of others"),

@@ -29,15 +29,16 @@ GPU = "gpu"
 ROUTER = "router"
 SPEC_DECODE = "spec_decode"
 TIERS = "tiers"
+TRANSFER = "transfer"
 OF_OTHER_PAGES = (GPU, ROUTER)  # blocks that engines do not have
 
 
 class ServerFigure(Figure, frozen=True, kw_only=True):
     """One figure of a server, which annotates its field in an entry of `servers` in summary.json.
 
-    `key` names it in gates, the timeline and the live view; empty: as its field, after `gpu_` or `router_`. `label`: its name
-    beside others, in a line of the terminal or in a chart. `block`, `entry_key`: the group of the field, None at the top, and its
-    name; the group GPU is of GPU exporters, ROUTER of routers, all others are of engines. `headline`: also in the live view.
+    `key` names it in gates, the timeline and the live view; empty: as its field, after `gpu_`, `router_` or `transfer_`. `label`:
+    its name beside others, in a line of the terminal or in a chart. `block`, `entry_key`: the group of the field, None at the top,
+    and its name; the group GPU is of GPU exporters, ROUTER of routers, all others of engines. `headline`: also in the live view.
     """
 
     key: str = ""
@@ -54,7 +55,7 @@ class ServerFigure(Figure, frozen=True, kw_only=True):
 
     def place(self, entry_key: str, block: str | None) -> None:
         """Set where it is in an entry, and its key if it has none yet."""
-        key = self.key or (f"{block}_{entry_key}" if block in OF_OTHER_PAGES else entry_key)
+        key = self.key or (f"{block}_{entry_key}" if block in (*OF_OTHER_PAGES, TRANSFER) else entry_key)
         for name, value in (("entry_key", entry_key), ("block", block), ("key", key)):
             structs.force_setattr(self, name, value)
 

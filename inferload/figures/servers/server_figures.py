@@ -14,9 +14,9 @@ from inferload.base.json_text import Count as CountOf
 from inferload.base.json_text import Number
 from inferload.figures.pages import metric_names as names
 from inferload.figures.pages.page_kinds import PREFIXES, PageKind
-from inferload.figures.servers.server_blocks import Gpu, Router, Speculation, WaitingByReason
+from inferload.figures.servers.server_blocks import Gpu, Router, Speculation, Transfer, WaitingByReason
 from inferload.figures.servers.server_entry import Histogram, MeanAndMax, ServerFacts
-from inferload.figures.servers.server_figure import GPU, ROUTER, SPEC_DECODE, TIERS, ServerFigure, row
+from inferload.figures.servers.server_figure import GPU, ROUTER, SPEC_DECODE, TIERS, TRANSFER, ServerFigure, row
 from inferload.figures.servers.server_formulas import (
     Count,
     Gauge,
@@ -176,13 +176,19 @@ ITL = row(
     key="engine_itl_ms",
 )
 QUEUE = row(
-    HistogramMean(names.QUEUE), "engine queue", "arrival to first scheduling, requests that ended in the window"
+    HistogramMean(names.QUEUE, names.E2E),
+    "engine queue",
+    "arrival to first scheduling, requests that ended in the window",
 )
 PREFILL = row(
-    HistogramMean(names.PREFILL), "engine prefill", "first scheduling to first token, requests that ended in the window"
+    HistogramMean(names.PREFILL, names.E2E),
+    "engine prefill",
+    "first scheduling to first token, requests that ended in the window",
 )
 DECODE = row(
-    HistogramMean(names.DECODE), "engine decode", "first token to last token, requests that ended in the window"
+    HistogramMean(names.DECODE, names.E2E),
+    "engine decode",
+    "first token to last token, requests that ended in the window",
 )
 E2E = row(
     HistogramMean(names.E2E),
@@ -236,6 +242,7 @@ class Server(ServerFacts, frozen=True, kw_only=True):
     tiers: Annotated[
         Tiers | None, Meta(description="tiers of the KV cache; null if only the engine's memory is used")
     ] = None
+    transfer: Annotated[Transfer | None, Meta(description="KV transfer; null without any")] = None
     ttft_ms: Annotated[Histogram | None, TTFT] = None
     itl_ms: Annotated[Histogram | None, ITL] = None
     queue_ms: Annotated[Histogram | None, QUEUE] = None
@@ -249,7 +256,14 @@ class Server(ServerFacts, frozen=True, kw_only=True):
 
 
 BLOCKS: Mapping[str, type[Struct]] = MappingProxyType(
-    {"waiting_by_reason": WaitingByReason, SPEC_DECODE: Speculation, TIERS: Tiers, GPU: Gpu, ROUTER: Router}
+    {
+        "waiting_by_reason": WaitingByReason,
+        SPEC_DECODE: Speculation,
+        TRANSFER: Transfer,
+        TIERS: Tiers,
+        GPU: Gpu,
+        ROUTER: Router,
+    }
 )
 
 
@@ -297,7 +311,8 @@ def page_block(page: PageKind | None, metrics: Mapping[str, object]) -> str | No
 def values(key: str, statistic: str | None, servers: Sequence[ServerFacts]) -> dict[str, float | None]:
     """Return the figure of each server that should report it, by target; None if not measured.
 
-    A server whose kind of page lacks it should not, if that of another has it; nor should one behind a front end that has it.
+    A server whose kind of page lacks it should not, if that of another has it; nor should one behind a front end that has it, nor
+    one with another role than all that have it: prefill has no ITL.
     """
     row = BY_KEY[key]
     expected = [entry for entry in servers if row.expected_of(entry)]
@@ -306,5 +321,7 @@ def values(key: str, statistic: str | None, servers: Sequence[ServerFacts]) -> d
     excused = {entry.target for entry in expected if row.lacking(entry.kind) is not None}
     if any(found[target] is not None for target in front):
         excused |= found.keys() - front
+    with_it = {entry.role for entry in expected if found[entry.target] is not None}
+    excused |= {entry.target for entry in expected if with_it and entry.role is not None and entry.role not in with_it}
     able = {target: value for target, value in found.items() if value is not None or target not in excused}
     return able or found

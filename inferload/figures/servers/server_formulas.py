@@ -46,6 +46,10 @@ class Window(Protocol):
     def in_front(self) -> bool:
         """True for a page of what stands before engines and counts their requests once more."""
 
+    @property
+    def role_name(self) -> str | None:
+        """Return `prefill` or `decode` for a server that shares each request with others (see `servers.roles`)."""
+
     def publishes(self, metric: str) -> bool:
         """Return True if the page has the metric."""
 
@@ -130,10 +134,15 @@ class Ratio(Struct, frozen=True):
 
 
 class HistogramMean(Struct, frozen=True):
-    """Mean in ms of a histogram of seconds; unknown without a sample in the window."""
+    """Mean in ms of a histogram of seconds; unknown without a sample in the window.
+
+    `within`: histogram of a longer time of the same requests. A sum below 0 or above its sum is none of times: vLLM counts a
+    request whose KV transfer failed with the time since the machine started as prefill, and the negative of it as queue.
+    """
 
     statistics: ClassVar[tuple[Statistic, ...]] = ("mean",)
     family: str
+    within: str = ""
 
     @property
     def total_s(self) -> Reading:
@@ -150,7 +159,13 @@ class HistogramMean(Struct, frozen=True):
         return (self.total_s, self.count)
 
     def value(self, window: Window, statistic: Statistic = "mean") -> Floats:
-        return np.asarray(_quotient(window.delta(self.total_s), window.delta(self.count)) * MS_PER_S)
+        total_s = window.delta(self.total_s)
+        whole_s = window.delta(Reading(f"{self.within}_sum")) if self.within else UNKNOWN
+        wrong = (total_s < 0) | (total_s > _ROUNDING * whole_s)
+        return np.asarray(_quotient(np.where(wrong, np.nan, total_s), window.delta(self.count)) * MS_PER_S)
+
+
+_ROUNDING = 1.1  # and requests that end between two scrapes of several servers
 
 
 class HitRate(Struct, frozen=True):

@@ -15,6 +15,7 @@ from inferload.base.deployments import Deployment
 from inferload.base.json_text import Count, Instant, Number, Seed
 from inferload.results.documents.summary_document import Run
 from inferload.scenario.scenario import Scenario
+from inferload.servers.roles import Role
 from inferload.turns.record import PhaseWindow
 from inferload.turns.socket_reader import SocketReader
 from inferload.workload.plan.load_text import LoadText
@@ -149,6 +150,7 @@ class Manifest(Struct, frozen=True, kw_only=True):
     steady_s: Number | None = None
     workers: list[Worker] = []
     metrics_urls: list[str] | None = None
+    roles: dict[str, Role] = {}
     insecure: bool = False
     key_withheld_from: list[str] = []
     cache_isolation: dict[str, str] = {}

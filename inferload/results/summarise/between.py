@@ -13,6 +13,7 @@ from inferload.results.summarise.counts import Counts
 from inferload.results.summarise.turns import Turns
 from inferload.results.verdict.evidence import Between
 from inferload.scenario.schema.endpoints import ENDPOINTS
+from inferload.servers.roles import PREFILL
 from inferload.servers.series import ServerSeries
 from inferload.turns.sketch import Floats
 from inferload.turns.tally import Tally, add_counts
@@ -94,9 +95,7 @@ def _counts(spans: Sequence[_Span], tally: Tally, others: int, refused: int) -> 
     `others`: requests that are no turns, which servers may count. `refused`: turns refused while the servers were idle;
     where the servers count all requests, those that arrived are left out, because the servers themselves refused them.
     """
-    grown = [[_grown([span], name) for name in (names.FINISHED, names.GENERATION_TOKENS)] for span in spans]
-    # A server that generates one token for each request prefills for others, which count the request too.
-    spans = [span for span, (requests, tokens) in zip(spans, grown, strict=True) if not requests or requests != tokens]
+    spans = [span for span in spans if not _only_prefills(span)]
     finished, generated = (_grown(spans, name) for name in (names.FINISHED, names.GENERATION_TOKENS))
     if finished is None or generated is None:
         return {}
@@ -117,6 +116,12 @@ def _counts(spans: Sequence[_Span], tally: Tally, others: int, refused: int) -> 
         "output_tokens": tally.output_tokens if same and not drafts else None,
         "generated_tokens": generated,
     }
+
+
+def _only_prefills(span: _Span) -> bool:
+    """Return True for a server that prefills for others, which count the request too; without a role, by one token of each."""
+    requests, tokens = (_grown([span], name) for name in (names.FINISHED, names.GENERATION_TOKENS))
+    return bool(requests) and requests == tokens if span[0].role is None else span[0].role_name == PREFILL
 
 
 def _answered(spans: Sequence[_Span]) -> int | None:

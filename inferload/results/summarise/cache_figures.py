@@ -1,7 +1,7 @@
 """`cache` block of a summary: expected hits of an infinite prefix cache, hits counted by the server, and hits reported with
 each answer, all over the whole run."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 from msgspec import Struct
@@ -9,6 +9,8 @@ from msgspec.structs import replace
 
 from inferload.base import rundir
 from inferload.base.arrow import pc
+from inferload.figures.pages import metric_names as names
+from inferload.figures.pages import page_kinds
 from inferload.results.documents.figures_document import (
     Cache,
     CountedHits,
@@ -23,6 +25,7 @@ from inferload.results.summarise.sent_turns import sessions
 from inferload.results.summarise.turns import Turns
 from inferload.scenario.schema.endpoints import ENDPOINTS
 from inferload.servers import prefix_counts, window_figures
+from inferload.servers.roles import PREFILL
 from inferload.servers.series import ServerSeries, by_target
 from inferload.workload.isolation import isolation
 from inferload.workload.prefix_cache.bounded import SentPrompts
@@ -39,6 +42,7 @@ _MOST_ROUTED = 100_000  # turns, each of which is added to two more caches
 _LENGTHS_OFF = 0.25
 _TEMPLATE_TOKENS = 64
 _SAME, _NEAR = 0.01, 0.1  # prompt tokens that may differ, and the same of loaded tokens
+_LEFT_OUT = "cached tokens of answers are left out: Dynamo reports 0 for a prompt that a server for prefill has cached"
 _ASSUMED = f"blocks of {ASSUMED_BLOCK} tokens are assumed, because the server does not report it: see cache.block_size"
 
 
@@ -48,7 +52,8 @@ class CacheFigures(Struct):
     block: Cache
     hits: SentHits | None = None
     lengths_exact: bool = True  # of prompts and blocks
-    note: str | None = None  # why expected hits and hits per turn are left out
+    note: str | None = None  # why expected hits and hits per turn, or the latter, are left out
+    reported: bool = True  # cached tokens of answers are those of the server
 
     @property
     def unexpected_share(self) -> float | None:
@@ -56,7 +61,7 @@ class CacheFigures(Struct):
 
         The order in which the server computes concurrent prompts changes the hits of each, but not their sum.
         """
-        if self.hits is None or not self.hits.sums.first.expected.input:
+        if self.hits is None or not self.reported or not self.hits.sums.first.expected.input:
             return None
         first, block = self.hits.sums.first, self.hits.block
         expected, allowed = first.expected, 0.0
@@ -71,7 +76,8 @@ class _TooLong(Exception):
 
 def servers_of(run: OpenRun) -> dict[str, ServerSeries]:
     """Return the series of the servers that the summary of a run needs."""
-    return by_target(run.scrapes(), window_figures.USED) if run.counts.servers.metrics_targets else {}
+    of = run.counts.servers
+    return by_target(run.scrapes(), window_figures.USED, known=of.roles) if of.metrics_targets else {}
 
 
 def figures(
@@ -98,6 +104,9 @@ def figures(
         found = _with_expected(run, turns, known, counted, earlier)
     except _TooLong as error:
         return CacheFigures(known, note=str(error))
+    if _leaves_out_prefill(servers.values()):
+        without = replace(found.block, per_turn=None)
+        found = CacheFigures(without, found.hits, found.lengths_exact, _LEFT_OUT, reported=False)
     expected = found.block.expected
     if expected is None or counted is None or counted.engines < 2:
         return found
@@ -106,6 +115,12 @@ def figures(
     )
     expected = replace(expected, exactness="approximate", notes=[*expected.notes, note])
     return replace(found, block=replace(found.block, expected=expected))
+
+
+def _leaves_out_prefill(servers: Iterable[ServerSeries]) -> bool:
+    """Return True if answers are those of Dynamo's decode workers, which report no hit of a prefill worker."""
+    dynamo = [server for server in servers if server.page in (page_kinds.DYNAMO, page_kinds.DYNAMO_WORKER)]
+    return any(server.role_name == PREFILL or server.series(names.PROMPT_TOKENS_CACHED) for server in dynamo)
 
 
 def _with_expected(

@@ -25,6 +25,7 @@ from inferload.results.documents.verdict_document import GatePolicy
 from inferload.results.verdict import outcome
 from inferload.results.verdict.first_errors import FirstErrors
 from inferload.scenario import scenario as scenarios
+from inferload.servers.roles import Role
 from inferload.turns.client_health import HealthSet
 from inferload.turns.record import Phase, PhaseWindow, stepped
 from inferload.turns.socket_reader import SocketReader
@@ -138,12 +139,15 @@ class Prompts(Struct, frozen=True):
 
 
 class Servers(Struct, frozen=True):
-    """Where turns were sent. `metrics_targets`: whose metrics pages were scraped; `passing`: those that joined or left."""
+    """Where turns were sent. `metrics_targets`: whose metrics pages were scraped; `passing`: those that joined or left; `roles`:
+    those that the run knows.
+    """
 
     targets: tuple[str, ...]
     models: tuple[str, ...]
     metrics_targets: tuple[str, ...]
     passing: tuple[str, ...] = ()
+    roles: dict[str, Role] = {}
 
 
 class Pass(Struct, frozen=True):

@@ -68,6 +68,9 @@ def of_run(opened: OpenRun) -> Summary:
     cache = cache_figures.figures(run, turns, servers, opened.earlier)
     exact = None if turns is None or not turns.few else ExactValues(turns.read, ["class", *_split_by(run.servers)])
     tallies = run.totals.tallies
+    if not cache.reported:
+        for _, tally in tallies.items():
+            tally.cached_tokens = tally.cached_tokens_from = 0  # not known
     measured = summary.build(_input(run, turns, cache, exact, servers))
     measured = with_acceptance(measured, tallies.by_class("measure"), tallies.total("measure"))
     records, notes = _turn_records(run.workers), []
@@ -356,8 +359,8 @@ def _warm_cache_share(run: Counts, turns: Turns | None, cache: CacheFigures) -> 
 
     Without expected hits, all cached tokens, if first turns have no common prefix.
     """
-    if run.of_pass.arm == "warm":
-        return None  # warm on purpose
+    if run.of_pass.arm == "warm" or not cache.reported:
+        return None  # warm on purpose, or not known
     if cache.unexpected_share is not None:
         return cache.unexpected_share
     if turns is None or Sessions(run.plan.scenario, run.plan.data).first_turns_share():

@@ -48,7 +48,8 @@ def servers_tables(every: Sequence[Server], together: Mapping[str, float | None]
         note += f" {unusable} samples were not numbers and are left out."
     note += "".join(f" {remark}." for server in servers for remark in _remarks(server))
     positions = ("accepted by position", *map(by_position, servers), *([""] if together else []))
-    columns = ("", *(server.target for server in servers), *(["all servers"] if together else []))
+    names = (server.target + (f" ({server.role})" if server.role else "") for server in servers)
+    columns = ("", *names, *(["all servers"] if together else []))
     tables = ([*(cells for _, cells in engines), positions, observed], [cells for _, cells in machines])
     of_engines, of_machines = ([cells for cells in rows if not _unknown(cells)] for rows in tables)
     return [

@@ -22,6 +22,7 @@ from inferload.servers.bottleneck.history import LEAST_S, WINDOW_S, History
 from inferload.servers.bottleneck.queue_phases import QueuePhases
 from inferload.servers.bottleneck.queue_rules import head_could_refute
 from inferload.servers.bottleneck.rules import judge
+from inferload.servers.roles import DECODE
 from inferload.turns.sketch import Floats
 
 _SCRAPES = round(WINDOW_S) + 1  # one per second
@@ -125,7 +126,12 @@ class LiveDiagnosis(Struct):
             end_s=lasts_s,
             target="",
             scrapes=replace(scrapes, head_tokens=_heads(scrapes, newest, kv)),
-            setup=facts.Setup(max_num_seqs=self.max_num_seqs, engines=round(newest.get("engines", 1)), kv=kv),
+            setup=facts.Setup(
+                max_num_seqs=self.max_num_seqs,
+                engines=round(newest.get("engines", 1)),
+                kv=kv,
+                role=LiveWindow(answered).role_name,
+            ),
             served=facts.Served.of(LiveWindow(answered)),
             client=facts.ClientSide(
                 client_gap_ms=client.gap_ms,
@@ -158,16 +164,20 @@ def _scrapes(answered: Sequence[tuple[float, Values]]) -> facts.Scrapes:
     in_flight, generated = column(_IN_FLIGHT), column(names.GENERATION_TOKENS)
     silent = (np.diff(generated, prepend=math.nan) == 0) & (names.DECODES_ONLY not in marks)  # no new token
     # The running requests of a front end wait or run.
+    waiting = () if names.ROLE + DECODE in {name for _, gauges in answered for name in gauges} else (names.WAITING,)
     running, usage = column() if names.IN_FRONT in marks else column(names.RUNNING), column(names.KV_CACHE_USAGE)
     return facts.Scrapes(
         at_s=at_s,
         running=running,
-        capacity=column(_CAPACITY, names.WAITING),
+        capacity=column(_CAPACITY, *waiting),
         deferred=column(_DEFERRED),
+        fetching=column(names.FETCHING),
         kv_usage=usage,
         head_tokens=column(),
         by_engine=tuple(
-            facts.EngineQueue(at_s, column(names.RUNNING + each), column(_CAPACITY + each, names.WAITING + each))
+            facts.EngineQueue(
+                at_s, column(names.RUNNING + each), column(_CAPACITY + each, *(name + each for name in waiting))
+            )
             for each in engines
         ),
         in_flight=np.where(silent, np.minimum(in_flight, np.roll(in_flight, 1)), 0.0),

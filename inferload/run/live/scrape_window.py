@@ -30,6 +30,12 @@ class LiveWindow(Struct, frozen=True):
         """True for a page of what stands before engines."""
         return any(names.IN_FRONT in values for _, values in self.scrapes)
 
+    @property
+    def role_name(self) -> str | None:
+        """Name of the server's role."""
+        found = (role for _, values in self.scrapes for role in names.ROLES if names.ROLE + role in values)
+        return next(found, None)
+
     def publishes(self, metric: str) -> bool:
         """Return True if the newest scrape has the metric, with a label or without."""
         newest = self.scrapes[-1][1] if self.scrapes else ()

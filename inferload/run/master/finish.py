@@ -112,6 +112,7 @@ def counts_of(run: MasterRun, csv_errors: Sequence[str]) -> counted.Counts:
             tuple(models_of(run.spec, preflight)),
             tuple(MetricsUrl.parse(url).target for url in pages),
             tuple(MetricsUrl.parse(url).target for url in sorted(run.following.passing)) if run.following else (),
+            preflight.roles,
         ),
         counted.Pass(run.setup.arm, None if earlier is None else counted.Earlier(earlier.arm, earlier.run_dir.name)),
         counted.Course(

@@ -82,6 +82,7 @@ def manifest(run: MasterRun, counts: dict[str, Any] | None, load: LoadText | Non
         steady_s=run.steadiness.since_s,
         workers=[member.manifest() for member in run.roster.members],
         metrics_urls=[without_userinfo(url) for url in run.preflight.metrics_urls],
+        roles=run.preflight.roles,
         insecure=run.own.tls.insecure,
         key_withheld_from=run.own.withheld_from(
             [target.url for target in spec.targets] + list(run.preflight.metrics_urls)

@@ -85,6 +85,7 @@ def repeated(manifest: Manifest, program: Program, seed: int | None = None, here
         spawn_per_s=spawn_per_s,
         overrides=overrides,
         file_digest=file_digest,
+        roles=manifest.roles,
     )
 
 

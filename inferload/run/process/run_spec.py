@@ -1,7 +1,7 @@
 """Resolve the scenario, the command line and the start form to the specification of a run."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from msgspec import Struct, field
@@ -15,6 +15,7 @@ from inferload.run.process.user_scenarios import LoadedScenario, Program
 from inferload.scenario.overrides import Override
 from inferload.scenario.scenario import Scenario
 from inferload.scenario.schema.workloads import Mix
+from inferload.servers.roles import Role
 
 
 class FormValues(Struct, frozen=True):
@@ -62,6 +63,7 @@ class RunOptions(Struct, frozen=True):
     warmup_s: float | None = None
     metrics_urls: tuple[str, ...] | None = None
     pages: tuple[str, ...] = ()
+    roles: Mapping[str, Role] = {}
     also_hosts: tuple[str, ...] = ()
     only: str | None = None
     abort_on: tuple[str, ...] | None = None
@@ -84,6 +86,7 @@ class RunSpec(Struct, frozen=True):
     overrides: dict[str, Any]
     file_digest: str = ""  # of the scenario before the overrides
     followed: Followed = Followed()
+    roles: Mapping[str, Role] = {}  # by the address of a metrics page, or of its server
 
     @property
     def target(self) -> Target:
@@ -175,6 +178,7 @@ def resolve(options: RunOptions) -> RunSpec:
         overrides={setting.key: setting.value for setting in options.settings} | changes,
         file_digest=loaded.digest,
         followed=Followed.of(hosts, options.pages),
+        roles=options.roles,
     )
 
 

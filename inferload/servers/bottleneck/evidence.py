@@ -17,7 +17,7 @@ from msgspec import Struct, field
 from inferload.base.deployments import Deployment
 from inferload.base.numbers import whole
 from inferload.figures.pages.page_kinds import VLLM
-from inferload.figures.servers import server_figures
+from inferload.figures.servers import server_blocks, server_figures
 from inferload.figures.servers.server_formulas import Window, known
 from inferload.figures.servers.tier_figures import LOAD_OF_REQUEST
 from inferload.servers.bottleneck.finding import LEAST_QUEUE_MS, QUEUED_SHARE
@@ -93,6 +93,7 @@ class Scrapes(EngineQueue, frozen=True):
     by_engine: tuple[EngineQueue, ...] = ()
     in_flight: Floats | None = None  # turns that have waited for output for some time; None: not known
     asleep: npt.NDArray[np.bool_] | None = None  # sleep state of the server; None: not published
+    fetching: Floats | None = None  # requests that fetch KV blocks from another server; None: not published
     still: npt.NDArray[np.bool_] | None = None  # of `standing_still`, with the counters of tokens
 
 
@@ -113,6 +114,7 @@ class Setup(Struct, frozen=True):
     kv: KvBlocks | None = None
     server: str | None = None
     servers: int = 1  # scraped inference servers
+    role: str | None = None  # prefill or decode
     gpus: int | None = None  # of the deployment; 0: it runs on a CPU
     command: tuple[str, ...] | None = None  # command line of the server
     cache_config: Mapping[str, str] = field(default_factory=dict)  # labels of vLLM's cache_config_info
@@ -135,6 +137,8 @@ class Served(Struct, frozen=True):
     mean_acceptance_length: float | None = None
     draft_tokens: int | None = None  # per draft
     engines_kv_spread: float | None = None
+    transfers: int | None = None  # of KV blocks to this server
+    transfer_ms: float | None = None
 
     @classmethod
     def of(cls, window: Window, **more: Any) -> "Served":
@@ -150,6 +154,8 @@ class Served(Struct, frozen=True):
             load_ms=known(LOAD_OF_REQUEST.value(window)),
             server_ttft_ms=server_figures.TTFT.number(window),
             server_itl_ms=server_figures.ITL.number(window),
+            transfers=whole(server_blocks.TRANSFERS.number(window)),
+            transfer_ms=server_blocks.TRANSFER_TIME.number(window),
             **more,
         )
 
@@ -226,7 +232,15 @@ class WindowEvidence(Struct, frozen=True):
         shown = 1000 * waiting * self.length_s >= 0.5 * times_ms[0] * finished
         in_window = finished > 0 and (shown or at_begin <= 0.2 * finished)
         long = in_window and times_ms[0] >= LEAST_QUEUE_MS and times_ms[0] >= QUEUED_SHARE * times_ms.sum()
-        return self.waiting_share >= QUEUED_SHARE or bool(long)
+        return self.waiting_share >= QUEUED_SHARE or bool(long and not served.transfers)  # which are in the queue time
+
+    @property
+    def in_prefill(self) -> float | None:
+        """Mean number of requests in prefill, by the server's own times (Little's law); None if they are not known."""
+        served = self.served
+        if served.prefill_ms is None or served.finished is None:
+            return None
+        return served.finished / max(self.length_s, 1.0) * served.prefill_ms / 1000
 
     @property
     def waiting_known(self) -> bool:

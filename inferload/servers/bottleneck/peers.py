@@ -31,12 +31,13 @@ class Peer(Struct, frozen=True):
     finished: float | None
     values: tuple[float | None, ...]
     silent_s: float | None = None
+    role: str | None = None
 
     @classmethod
     def of(cls, target: str, window: Window, silent_s: float | None = None) -> "Peer":
         """Return the figures of a server over a window."""
         values = tuple(row.number(window) for row, _ in _COMPARED)
-        return cls(target, server_figures.FINISHED.number(window), values, silent_s)
+        return cls(target, server_figures.FINISHED.number(window), values, silent_s, window.role_name)
 
 
 class Outlier(Struct, frozen=True):
@@ -53,13 +54,16 @@ def silence_s(intervals_s: Iterable[float]) -> float:
 
 
 def outliers(peers: Sequence[Peer], silence_s: float) -> list[Outlier]:
-    """Return the servers that are slower than the median of their peers, or silent while they answer; the worst first."""
+    """Return the servers that are slower than the median of their peers, or silent while they answer; the worst first.
+
+    Peers have the same role.
+    """
     found = [outlier for peer in peers if (outlier := _judged(peer, peers, silence_s)) is not None]
     return sorted(found, key=lambda outlier: -outlier.ratio)
 
 
 def _judged(peer: Peer, peers: Sequence[Peer], silence_s: float) -> Outlier | None:
-    others = [other for other in peers if other is not peer]
+    others = [other for other in peers if other is not peer and other.role == peer.role]
     answering = [other for other in others if (other.silent_s or 0.0) <= silence_s]
     if answering and (peer.silent_s or 0.0) > silence_s:
         text = f"its metrics page did not answer for {number(peer.silent_s)} s while its peers answered"

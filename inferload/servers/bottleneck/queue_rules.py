@@ -20,6 +20,8 @@ from inferload.servers.bottleneck.finding import (
     Finding,
 )
 
+BUSY_PREFILL = 0.7  # requests in prefill, of a server without decode
+
 
 def preemption(evidence: WindowEvidence) -> Finding | None:
     """Return the finding that requests are preempted and computed again."""
@@ -184,6 +186,8 @@ def prefill(evidence: WindowEvidence) -> Finding | None:
         return None
     if prefill_ms <= 0.7 * (queue_ms + prefill_ms) or prefill_ms <= 0.5 * (prefill_ms + decode_ms):
         return None
+    if not decode_ms and (evidence.in_prefill or 0.0) < BUSY_PREFILL:  # it has nothing else to do, as one for prefill
+        return None
     decode = f", mean decode time {number(decode_ms)} ms" if decode_ms else ""
     figures = f"mean prefill time is {number(prefill_ms)} ms{decode}"
     return Finding(
@@ -199,10 +203,9 @@ def _budget_is_used(evidence: WindowEvidence) -> bool | None:
     served = evidence.served
     if served.queue_ms is not None and served.queue_ms < LEAST_QUEUE_MS:
         return False
-    if served.prefill_ms is None or served.decode_ms is None or served.finished is None:
+    if evidence.in_prefill is None or served.decode_ms is None:
         return None
-    in_prefill = served.finished / max(evidence.length_s, 1.0) * served.prefill_ms / 1000
-    return in_prefill >= 0.5 * evidence.waiting_share * evidence.setup.engines
+    return evidence.in_prefill >= 0.5 * evidence.waiting_share * evidence.setup.engines
 
 
 def _queued_prefill(evidence: WindowEvidence) -> Finding | None:

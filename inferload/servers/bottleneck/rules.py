@@ -13,6 +13,7 @@ from inferload.figures.turn_figures import ITL, TPOT
 from inferload.servers.bottleneck import queue_rules
 from inferload.servers.bottleneck.evidence import LEAST_STILL_S, ItlByLoad, WindowEvidence, mean_of, ranks_of
 from inferload.servers.bottleneck.finding import BUSY_CLIENT, LEAST_QUEUE_MS, QUEUED_SHARE, Finding
+from inferload.servers.roles import DECODE
 
 KEPT_UP = "kept-up"
 BETWEEN = ("stream-held", "network-bound", "before-server")  # causes between client and server
@@ -81,6 +82,8 @@ def _extra_ms(evidence: WindowEvidence) -> float | None:
     """Return the part of TTFT between client and server, if it matters. The server's own TTFT includes its queue."""
     client, server = evidence.client.client_ttft_ms, evidence.served.server_ttft_ms
     if not evidence.client.attributed or client is None or server is None or is_held(evidence):
+        return None
+    if evidence.setup.role is not None:  # another server has a part of each request
         return None
     return client - server if client - server > max(_LEAST_EXTRA_MS, 0.1 * server) else None
 
@@ -172,7 +175,7 @@ def _rise(itl: ItlByLoad) -> list[str]:
 
 def _cache_miss(evidence: WindowEvidence) -> Finding | None:
     expected, counted = evidence.run.expected_hit_rate, evidence.run.counted_hit_rate
-    if expected is None or counted is None or expected - counted <= 0.10:
+    if expected is None or counted is None or expected - counted <= 0.10 or evidence.setup.role == DECODE:
         return None
     hits = f"{percent(counted)} of the prompt tokens were prefix-cache hits; an unlimited cache would have had {percent(expected)}"
     if evidence.run.engine_hit_rate is not None and evidence.run.engine_hit_rate < expected:
@@ -202,7 +205,25 @@ def _speculation(evidence: WindowEvidence) -> Finding | None:
     return Finding("speculation", 1.5, (text,), probable=True)
 
 
+def transfer(evidence: WindowEvidence) -> Finding | None:
+    """Return the finding that requests wait for KV blocks of another server rather than for capacity."""
+    served, capacity = evidence.served, mean_of(evidence.scrapes.capacity) or 0.0
+    fetching = np.zeros(1) if evidence.scrapes.fetching is None else evidence.scrapes.fetching
+    waiting, queue_ms, transfer_ms = mean_of(fetching) or 0.0, served.queue_ms or 0.0, served.transfer_ms or 0.0
+    at_scrapes = waiting > capacity and np.mean(np.nan_to_num(fetching) > 0) >= QUEUED_SHARE
+    whole_ms = queue_ms + (served.prefill_ms or 0.0) + (served.decode_ms or 0.0)
+    long = queue_ms >= max(LEAST_QUEUE_MS, QUEUED_SHARE * whole_ms) and transfer_ms >= 0.5 * queue_ms
+    if not served.transfers or not (at_scrapes or (long and evidence.waiting_share < QUEUED_SHARE)):
+        return None
+    figures = f"a transfer takes {number(served.transfer_ms)} ms"
+    figures += "" if served.queue_ms is None else f", mean queue time is {number(served.queue_ms)} ms"
+    waits = f"{number(waiting)} requests fetched KV blocks on average, {number(capacity)} waited for capacity"
+    return Finding("transfer-bound", 3.1, (figures, waits), figures=figures)
+
+
 def _deferred(evidence: WindowEvidence) -> Finding | None:
+    if transfer(evidence) is not None:
+        return None
     deferred = np.nan_to_num(evidence.scrapes.deferred)
     share = deferred.sum() / max(1e-9, deferred.sum() + np.nansum(evidence.scrapes.capacity))
     if share <= 0.2 or np.mean(deferred > 0) < QUEUED_SHARE:
@@ -410,8 +431,16 @@ RULES: tuple[CauseRule, ...] = (
         "deferred",
         "Deferred requests",
         "at 20 % of the scrapes or more requests wait for something other than capacity; they are over 20 % of those that wait",
-        "LoRA, grammars and KV transfer are not distinguished",
+        "LoRA and grammars are not distinguished; nor is a KV transfer whose server does not count transfers",
         _deferred,
+    ),
+    CauseRule(
+        "transfer-bound",
+        "KV transfer",
+        "KV blocks were fetched from another server, and at 20 % of the scrapes requests fetch, more than wait for capacity; or "
+        f"queue time is {LEAST_QUEUE_MS:g} ms and 20 % of a request or more, half of it the transfer, and few wait for capacity",
+        "the queue time of vLLM contains the transfer; needs the counters of the NixlConnector",
+        transfer,
     ),
     CauseRule(
         "engines-unbalanced",

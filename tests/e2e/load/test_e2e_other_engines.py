@@ -120,6 +120,35 @@ def test_a_run_has_the_counts_of_the_server(server: tuple[str, Gateway], tmp_pat
     assert (outcomes["parts of a turn"] == "adds up") == (server[0] == "llamacpp")
 
 
+def test_prefill_and_decode_of_dynamo_are_one_group(tmp_path: Path) -> None:
+    """Sessions of several turns, whose history prefill has cached and the answers report as 0 cached tokens."""
+    sandbox = Sandbox(tmp_path)
+    file = scenario(tmp_path, workload=WORKLOADS["chat"], arrivals=LOOP, phases=PHASES, request=REQUEST)
+    with gateways.dynamo(tmp_path / "server", "prefill", "decode") as gateway:
+        pages = [f"--metrics-url={url}/metrics" for url in (gateway.url, *gateway.workers)]
+        words = ["--host", gateway.url, *pages, "--on-invalid", "warn", "--scenario", str(file)]
+        try:
+            fleet = sandbox.fleet("local", *words, report=True)
+            ended = FinishedRun(sandbox.run_dir, fleet.exit_code(), fleet.text)
+        finally:
+            sandbox.close()
+    assert ended.code == 0, ended.text
+    summary, documents = ended.summary, {}
+    for name in ("reconcile", "diagnosis"):
+        documents[name] = json.loads((ended.run_dir / f"{name}.json").read_text())
+    servers = {server["target"]: server for server in summary["servers"]}
+    roles = [(servers[url]["role"], servers[url]["role_from"]) for url in gateway.workers]
+    assert roles == [("prefill", "label"), ("decode", "label")]
+    checks = {check["check"]: check["outcome"] for check in documents["reconcile"]["checks"]}
+    counted = {checks[f"{name} at {gateway.url}"] for name in ("requests", "prompt tokens", "output tokens")}
+    assert counted == {"adds up"}, documents["reconcile"]["checks"]
+    assert summary["cache"]["per_turn"] is None
+    assert servers[gateway.url]["prefix_cache_hit_rate"] > 0
+    codes = {each["code"] for server in documents["diagnosis"]["servers"] for each in server["findings"]}
+    assert not codes & {"before-server", "prefill-bound", "queue-bound"}, documents["diagnosis"]["lines"]
+    assert "saturated" not in {each["code"] for each in documents["diagnosis"]["run"]["findings"]}
+
+
 def test_doctor_speaks_of_the_server(server: tuple[str, Gateway]) -> None:
     words = [sys.executable, "-m", "inferload", "doctor", "--host", server[1].url, "--json"]
     ended = subprocess.run(words, capture_output=True, text=True, timeout=60, check=False)

@@ -82,6 +82,13 @@ def deferred_at(count: int) -> Scrapes:
     return structs.replace(scrapes(4, 0, 0.2), deferred=(np.arange(40) < count) * 5.0)
 
 
+def fetching_at(count: int, capacity: float = 0.0) -> Scrapes:
+    """Two requests that fetch KV blocks at so many of the scrapes, where they are deferred."""
+    waits = (np.arange(40) < count) * 2.0
+    return structs.replace(scrapes(4, capacity, 0.2), deferred=waits, fetching=waits)
+
+
+FETCHES = {"transfers": 100, "transfer_ms": 150.0, "queue_ms": 300.0, "prefill_ms": 1.0, "decode_ms": 990.0}
 CASES: dict[str, dict[str, Any]] = {
     "kept-up": {},
     "client-bound": {"client_delay_p99_ms": 25.0},
@@ -98,6 +105,7 @@ CASES: dict[str, dict[str, Any]] = {
     "cache-miss-bound": {"expected_hit_rate": 0.8, "counted_hit_rate": 0.2, "scrapes": scrapes(40, 0, 0.4)},
     "tier-load": {"queue_ms": 60.0, "load_ms": 50.0},
     "deferred": {"scrapes": scrapes(10, 0, 0.3, deferred=5.0)},
+    "transfer-bound": FETCHES | {"scrapes": fetching_at(20)},
     "engines-unbalanced": {"engines_kv_spread": 0.6, "scrapes": scrapes(40, 0, 0.4)},
     "speculation": {"mean_acceptance_length": 1.05, "draft_tokens": 4, "scrapes": scrapes(40, 0, 0.4)},
 }
@@ -156,6 +164,16 @@ THRESHOLDS: list[tuple[str, dict[str, Any]]] = [
     ("prefill-bound", CASES["prefill-bound"] | {"queue_ms": [10.0, 9.9]}),
     ("deferred", {"scrapes": [scrapes(4, 0.4, 0.2, deferred=0.11), scrapes(4, 0.4, 0.2, deferred=0.1)]}),
     ("deferred", {"scrapes": [deferred_at(8), deferred_at(7)]}),
+    ("transfer-bound", FETCHES | {"transfer_ms": 1.0, "scrapes": [fetching_at(8), fetching_at(7)]}),
+    ("transfer-bound", FETCHES | {"transfer_ms": 1.0, "scrapes": [fetching_at(20), fetching_at(20, capacity=1.1)]}),
+    ("transfer-bound", FETCHES | {"transfer_ms": [150.0, 149.0]}),
+    ("transfer-bound", FETCHES | {"decode_ms": [1199.0, 1200.0]}),
+    ("transfer-bound", CASES["transfer-bound"] | {"transfers": [1, 0]}),
+    # The queue time of a server that fetches is no queue; a prefill server, which only prefills, is bound only if it is busy.
+    ("kept-up", {"queue_ms": 900.0, "transfers": [5, 0]}),
+    ("prefill-bound", {"prefill_ms": [210.0, 209.0], "queue_ms": 0.0, "decode_ms": 0.0, "role": "prefill"}),
+    ("before-server", {"client_ttft_ms": 420.0, "role": [None, "decode"]}),
+    ("cache-miss-bound", CASES["cache-miss-bound"] | {"role": ["prefill", "decode"]}),
     ("engines-unbalanced", {"engines_kv_spread": [0.31, 0.3]}),
     ("client-bound", {"client_delay_p99_ms": [5.1, 5.0]}),
     ("paused", {"scrapes": [held(4), held(3)]}),

@@ -120,7 +120,8 @@ def with_servers(
         of_gauges = {name: 0.0 if idle else busy for name, busy in zip(gauges, (2.0, 0.5), strict=False)}
         values = of_gauges | {name: 1000 + grown * (index / 4 if index > 1 else 0) for name, grown in of_server.items()}
         for name, value in values.items():
-            columns.append(synthetic.START_WALL_NS + round(now * synthetic.NS), server, name, (), value)
+            labels = (("source", names.RECEIVED),) if name == names.PROMPT_TOKENS_BY_SOURCE else ()
+            columns.append(synthetic.START_WALL_NS + round(now * synthetic.NS), server, name, labels, value)
     return replace(run, servers=by_target([columns.to_table()]))
 
 
@@ -138,6 +139,29 @@ def test_an_engine_that_leaves_cached_tokens_out_is_compared_with_both(run: RunF
     assert found["requests"] == ("not known", "llama.cpp does not publish it")
 
 
+@pytest.mark.parametrize("named", [True, False])
+@pytest.mark.parametrize("direct", [True, False])
+def test_a_prefill_server_is_not_compared_with_the_turns(run: RunFrames, named: bool, direct: bool) -> None:
+    """It counts each request and prompt again, with one output token; turns go to a proxy, or to the decode server."""
+    turns = without_failure(run)
+    count, prompt, output = float(len(turns.turns)), *(float(turns.turns[name].sum()) for name in COUNTERS.values())
+    both = {names.PROMPT_TOKENS: prompt, names.FINISHED: count} | requests(round(count))
+    decode, prefill = (
+        SERVER if direct else "http://decode" if named else "http://b",
+        f"http://{'prefill' if named else 'a'}",
+    )
+    source = {names.PROMPT_TOKENS_BY_SOURCE: prompt}  # received
+    pages = {
+        prefill: both | {names.GENERATION_TOKENS: count},
+        decode: both | {names.GENERATION_TOKENS: output} | source,
+    }
+    found = {check.check: check for check in reconcile(with_servers(turns, pages)).checks}
+    assert {found[f"{name} at {decode}"].outcome for name in ("requests", "prompt tokens", "output tokens")} == {
+        "adds up"
+    }
+    assert found[f"sums at {prefill}"].outcome == "not known"
+
+
 @pytest.mark.parametrize("front", [True, False])
 def test_workers_behind_a_front_end_are_not_compared_with_the_turns(run: RunFrames, front: bool) -> None:
     turns, worker, prefix = without_failure(run), "http://worker:9345", "dynamo_frontend_"
@@ -153,7 +177,7 @@ def test_workers_behind_a_front_end_are_not_compared_with_the_turns(run: RunFram
         assert {found[f"{check} at {SERVER}"][0] for check in checks} == {"adds up"}
         assert found[f"sums at {worker}"] == (
             "not known",
-            f"not compared: behind {SERVER}, which counts each request once",
+            f"not compared: {SERVER} counts each request once, in front of it or after its prefill",
         )
     else:
         assert found["requests"][0] == "adds up"

@@ -19,6 +19,7 @@ class Server:
     values: dict[str, float] = field(default_factory=dict)
     in_front: bool = False
     part: float = 1.0
+    role_name: str | None = None
 
     def publishes(self, metric: str) -> bool:
         return any(name.startswith(metric) for name in self.values)

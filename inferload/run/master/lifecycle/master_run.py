@@ -230,7 +230,7 @@ class MasterRun:
     def _scraping(self, folder: Path, interval_s: float) -> "Scraping | VirtualScraping":
         urls, virtual = self.preflight.metrics_urls, virtual_server.current
         if virtual is None:
-            return Scraping(folder, urls, interval_s, self.own, self.anchor)
+            return Scraping(folder, urls, interval_s, self.own, self.anchor, roles=self.preflight.roles)
         from inferload.run.virtual.scraping import VirtualScraping  # of virtual runs only
 
         return VirtualScraping(folder, urls, interval_s, virtual.server.simulated, self.anchor)

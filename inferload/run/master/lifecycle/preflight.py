@@ -23,6 +23,7 @@ from inferload.run.process.run_spec import RunSpec
 from inferload.run.process.settings import ProcessSettings, client_settings
 from inferload.scenario.schema.endpoints import ENDPOINTS
 from inferload.scenario.schema.request import RequestOptions
+from inferload.servers import roles
 from inferload.servers.exposition import PromParser, page_text
 from inferload.workload.content import token_estimate
 from inferload.workload.content.chat_template import NO_TEMPLATE, ChatTemplate, measure
@@ -53,6 +54,7 @@ class Preflight(Struct, frozen=True):
     targets: tuple[ServerFacts, ...]  # in the order of the run's targets
     vocabulary: Vocabulary
     metrics_urls: tuple[str, ...]  # default pages that exist, or the named ones
+    roles: dict[str, roles.Role]  # that the run names, by the target of the page
     sessions: Sessions
     template: ChatTemplate = NO_TEMPLATE
     lengths: tuple[PromptLength, ...] = ()
@@ -115,7 +117,7 @@ def _preflight(spec: RunSpec, own: ProcessSettings, of_classes: Mapping[str, Cla
     if own.credentials.api_key is None and keys:
         asking = structs.replace(own, credentials=keys[0])
     servers, pages = _servers(spec, asking), _metrics(spec, own)
-    servers = _with_engine(servers, pages.values())
+    servers, named = _with_engine(servers, pages.values()), roles.of_pages(spec.roles, pages)
     counted = _counted(spec, asking, servers[0], opened)
     sessions = Sessions(spec.scenario, counted.data)
     _check_length(spec, sessions, servers, counted.vocabulary)
@@ -139,6 +141,7 @@ def _preflight(spec: RunSpec, own: ProcessSettings, of_classes: Mapping[str, Cla
         proven.servers,
         counted.vocabulary,
         tuple(pages),
+        named,
         Sessions(spec.scenario, counted.data),
         counted.template,
         proven.lengths,

@@ -4,10 +4,11 @@ import json
 import logging
 import os
 import signal
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, TextIO
 
 import gevent
@@ -20,6 +21,7 @@ from inferload.client.connection.target import Target
 from inferload.run.process.greenlets import fork_apart, logged_wait
 from inferload.run.process.settings import ProcessSettings
 from inferload.servers import scrapes_file
+from inferload.servers.roles import Role
 from inferload.servers.scrape_http import MetricsUrl
 
 logger = logging.getLogger(__name__)
@@ -33,7 +35,14 @@ class Scraping:
     """Process that scrapes the metrics pages into a run directory until `stop`. `latest`: newest line of each target."""
 
     def __init__(
-        self, folder: Path, urls: tuple[str, ...], interval_s: float, own: ProcessSettings, anchor: Anchor
+        self,
+        folder: Path,
+        urls: tuple[str, ...],
+        interval_s: float,
+        own: ProcessSettings,
+        anchor: Anchor,
+        *,
+        roles: Mapping[str, Role] = MappingProxyType({}),
     ) -> None:
         self.latest: dict[str, dict[str, Any]] = {}
         self.write_error: str | None = None  # the first write of a part that failed
@@ -49,7 +58,7 @@ class Scraping:
 
             clients = partial(scraper.clients_of, tls=own.tls, api_key=own.credentials.api_key)
             redact = own.redaction
-            job = scraper.ScrapeJob(clients(urls, without_key=keyless), interval_s, folder, anchor)
+            job = scraper.ScrapeJob(clients(urls, without_key=keyless), interval_s, folder, anchor, roles)
             scraping.scrape_for_parent(job, redact, in_thread, lambda urls, keyless: clients(urls, without_key=keyless))
 
         self._stdin = FileObject(stop, "wb", buffering=0)
