@@ -37,6 +37,7 @@ class FakeRun:
         self.totals = SimpleNamespace(errors=SimpleNamespace(texts=[]))
         self.roster = SimpleNamespace(members=[])
         self.anchor, self.salt = None, "salt"
+        self.preflight = SimpleNamespace(canaries=None)
         self.start_users: Any = None  # the controller's function
         self._process = process
 

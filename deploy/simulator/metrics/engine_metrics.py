@@ -74,15 +74,18 @@ class Metrics:
         """All counters except those of refused requests."""
         zero, computed = self._zero, self.prompt_tokens - self.prompt_tokens_cached
         sources = {"local_compute": computed, "local_cache_hit": self.prompt_tokens_cached, "external_kv_transfer": 0}
+        hits = round(gauges.prefix_hits - zero.prefix_hits)
+        tiers = {"device": hits} | dict.fromkeys(("host", "disk", "p2p", "external_unspecified"), 0)
         return [
             *(_speculation(self.spec) if self.spec is not None else ()),
             _counter("prefix_cache_queries", "Prompt tokens looked up.", gauges.prefix_queries - zero.prefix_queries),
-            _counter("prefix_cache_hits", "Prompt tokens found in the cache.", gauges.prefix_hits - zero.prefix_hits),
+            _counter("prefix_cache_hits", "Prompt tokens found in the cache.", hits),
             _counter("mm_cache_queries", "Look-ups in a cache of images; the simulator has none.", 0),
             _counter("mm_cache_hits", "Hits in a cache of images; the simulator has none.", 0),
             _counter("num_preemptions", "Preempted requests.", gauges.preemptions - zero.preemptions),
             _counter("prompt_tokens", "Prompt tokens, including cached tokens.", self.prompt_tokens),
             ("prompt_tokens_by_source", "Prompt tokens by source.", _labelled("source", sources)),
+            ("prompt_tokens_cached_by_source", "Prompt tokens found, by tier.", _labelled("source", tiers)),
             _counter("prompt_tokens_cached", "Cached prompt tokens.", self.prompt_tokens_cached),
             _counter("generation_tokens", "Output tokens.", self.generation_tokens),
             ("request_success", "Completed requests.", _labelled("finished_reason", self.finished)),

@@ -250,8 +250,9 @@ class MetricsPage:
 
     @property
     def known(self) -> list[str]:
-        """The vLLM names of `metric_names` that a page of this kind has."""
-        names = {name for name in vars(metric_names).values() if isinstance(name, str) and name.startswith("vllm:")}
+        """The vLLM names of `metric_names` that a page of this kind has, without those of connectors."""
+        texts = {name for name in vars(metric_names).values() if isinstance(name, str) and name.startswith("vllm:")}
+        names = {name for name in texts if not name.startswith(metric_names.OF_CONNECTORS)}
         return sorted(names if self.kind is None or not self.kind.has_own_names else names & self.kind.metrics)
 
     @property

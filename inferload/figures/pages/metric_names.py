@@ -64,6 +64,9 @@ TRANSFER_EXPIRED = "vllm:nixl_num_kv_expired_reqs_total"  # at the server that h
 TRANSFER_LATE = "vllm:nixl_num_notifications_after_expiry_total"
 FETCHING = "vllm:num_requests_kv_fetch_by_stage"  # label stage: waiting_to_start | in_progress | completed_waiting
 
+# Prefixes of names that servers publish with a KV connector only.
+OF_CONNECTORS = ("vllm:kv_offload_", "vllm:nixl_", "vllm:num_requests_kv_fetch_")
+
 ROLES = ("prefill", "decode")
 LOCAL_COMPUTE, RECEIVED = "local_compute", "external_kv_transfer"
 CAPACITY, DEFERRED = "capacity", "deferred"

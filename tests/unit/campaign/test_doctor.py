@@ -183,7 +183,7 @@ def test_the_simulator_passes_all_server_checks(
     assert {"TLS", "model", "usage", "running usage", "own times", "cached tokens", "cache_salt", "/tokenize"} <= set(
         lines
     )
-    assert "23 of 27 names; missing: spec_decode_*" in lines["metrics"]["found"]
+    assert "24 of 28 names; missing: spec_decode_*" in lines["metrics"]["found"]
 
 
 def test_behind_a_gateway_the_metrics_page_tells_the_simulator(
@@ -413,11 +413,11 @@ KNOWN = MetricsPage("u").known
 @pytest.mark.parametrize(
     ("kind", "missing", "remarks", "status", "text"),
     [
-        (VLLM, (), (), "ok", ": 27 of 27 names"),
-        (VLLM, NEEDED_METRICS[:1], (), "warn", ": 26 of 27 names; missing: num_requests_running"),
-        (VLLM, (), ("2 lines are no samples",), "warn", ": 27 of 27 names; 2 lines are no samples"),
+        (VLLM, (), (), "ok", ": 28 of 28 names"),
+        (VLLM, NEEDED_METRICS[:1], (), "warn", ": 27 of 28 names; missing: num_requests_running"),
+        (VLLM, (), ("2 lines are no samples",), "warn", ": 28 of 28 names; 2 lines are no samples"),
         (VLLM_ROUTER, (), (), "ok", ": a page of vllm-router, older sglang-router, which is no server's: "),
-        (SGLANG, (), (), "ok", ", names of SGLang: 12 of 12"),
+        (SGLANG, (), (), "ok", ", names of SGLang: 13 of 13"),
         (LLAMA_CPP, (), (), "ok", ", names of llama.cpp: 9 of 9; llama.cpp does not publish kv_cache_usage_perc,"),
         (DCGM, (), (), "ok", ": DCGM exporter"),
         (None, (), (), "warn", ": 40 series of no known engine"),

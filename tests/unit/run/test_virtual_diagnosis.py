@@ -47,7 +47,7 @@ CASES: dict[str, tuple[tuple[str, ...], dict[str, Any]]] = {
 }
 # The simulator has no LoRA, grammars, KV transfer, and a single engine. Tests of the others: a client in test_e2e_overload.py, a
 # full front end and evictions by synthetic figures in test_diagnosis.py.
-_OTHERS = "deferred tier-load engines-unbalanced client-bound front-end-bound cache-miss-bound paused"
+_OTHERS = "deferred transfer-bound tier-load engines-unbalanced client-bound front-end-bound cache-miss-bound paused"
 NOT_PROVOKED = {*_OTHERS.split(), *BETWEEN}
 
 

@@ -37,6 +37,7 @@ from inferload.scenario import scenario as scenarios
 from inferload.servers import prefix_counts, window_figures
 from inferload.servers.exposition import PromParser, Sample
 from inferload.servers.page_samples import PageSamples
+from inferload.turns.tally import Tally
 from inferload.servers.scraper import readings
 from inferload.servers.scrapes_file import ScrapeColumns
 from inferload.servers.series import by_target
@@ -359,7 +360,7 @@ def test_requests_in_a_front_end_are_not_counted_again_at_its_workers(pages: lis
         )
         if name in pages
     ]
-    assert summarise._in_flight(entries, 1) == in_flight
+    assert summarise._in_flight(entries, 1, Tally()) == in_flight
 
 
 @pytest.mark.parametrize(

@@ -91,7 +91,7 @@ def test_a_page_that_leaves_is_scraped_until_it_does_not_answer(
         yield True
 
     each = steps()
-    job = scraper.ScrapeJob([a], 0.01, tmp_path, Anchor.take(), lambda: changes.pop() if changes else None)
+    job = scraper.ScrapeJob([a], 0.01, tmp_path, Anchor.take(), changed=lambda: changes.pop() if changes else None)
     scraper.scrape_all(job, buffer, lambda timeout_s: next(each))
     assert {target for target, _ in seen} == {a.url.target, b.url.target, c.url.target}
     assert all(up for _, up in seen)  # it left: no gap, and no line on stderr

@@ -13,6 +13,7 @@ READ = {
     value
     for name, value in vars(metric_names).items()
     if name.isupper() and isinstance(value, str) and value.startswith(("vllm:", "process_"))
+    if not value.startswith(metric_names.OF_CONNECTORS)
 }
 
 
