@@ -21,8 +21,6 @@ from inferload.results.documents.summary_document import Groups, RunPart, Stoppe
 from inferload.results.documents.typed_documents import document_of
 from inferload.results.open_run import OpenRun
 from inferload.results.summarise import cache_figures
-from inferload.results.summarise.acceptance import with_acceptance
-from inferload.results.summarise.attained import with_intervals
 from inferload.results.summarise.between import between
 from inferload.results.summarise.cache_figures import CacheFigures
 from inferload.results.summarise.counts import Counts, Servers, Totals, Workers, lasted_s
@@ -72,7 +70,11 @@ def of_run(opened: OpenRun) -> Summary:
         for _, tally in tallies.items():
             tally.cached_tokens = tally.cached_tokens_from = 0  # not known
     measured = summary.build(_input(run, turns, cache, exact, servers))
-    measured = with_acceptance(measured, tallies.by_class("measure"), tallies.total("measure"))
+    if len(measured.by_class) > 1:
+        from inferload.results.summarise import acceptance, attained  # of runs with several classes
+
+        measured = acceptance.with_acceptance(measured, tallies.by_class("measure"), tallies.total("measure"))
+        measured = replace(measured, by_class=attained.with_intervals(measured.by_class, run, turns))
     records, notes = _turn_records(run.workers), []
     if records.why is not None:
         notes.append(
@@ -84,7 +86,6 @@ def of_run(opened: OpenRun) -> Summary:
     notes += [] if cache.note is None else [cache.note]
     results = replace(
         measured,
-        by_class=with_intervals(measured.by_class, run, turns),
         **splits(turns, exact, _split_by(run.servers)),
         notes=[*measured.notes, *notes],
         cache=cache.block,

@@ -1,6 +1,6 @@
 """A worker's part of one run, from the master's assignment to the last report."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -12,7 +12,6 @@ from inferload.base.clock import NS_PER_S, Anchor, is_virtual, now_ns
 from inferload.base.threads import give_back_memory
 from inferload.locust_adapters.statistics import LocustStats
 from inferload.run.process import protocol
-from inferload.run.process.class_requests import class_options
 from inferload.run.process.protocol import Assignment, WorkerReport
 from inferload.run.process.settings import ProcessSettings
 from inferload.run.worker.load_loops import ClosedLoop, OpenLoop
@@ -28,6 +27,7 @@ from inferload.turns.run_windows import RunWindows
 from inferload.turns.tally import TallySet
 
 if TYPE_CHECKING:
+    from inferload.run.process.class_requests import ClassOptions
     from inferload.run.worker.user_turns import TaskContext
 
 REPORT_S = 1.0
@@ -112,7 +112,11 @@ class WorkerRun:
         on_spent: "Callable[[WorkerRun, int], None]" = lambda run, at_ns: None,
     ) -> None:
         self.part = RunPart.of(assignment)
-        of_classes = class_options(self.part.scenario, assignment.origin, own)
+        of_classes: Mapping[str, ClassOptions] = {}
+        if self.part.scenario.class_requests:
+            from inferload.run.process.class_requests import class_options  # of few scenarios
+
+            of_classes = class_options(self.part.scenario, assignment.origin, own)
         anchor = Anchor.take()
         self.windows = RunWindows()
         self.writer = TurnWriter.of(assignment, anchor, own.run_dir, environment.runner.send_message)

@@ -293,9 +293,7 @@ def test_text_held_for_a_stop_string_shifts_no_time_without_a_mark(
 ) -> None:
     """vLLM holds the length of the longest one minus 1 characters; events without a text may be sent or not."""
     start, total = span
-    answer = held_back(
-        TEXTS["english"][start : start + total], stops, each=1, blanks=blanks, running=running, key=key
-    )
+    answer = held_back(TEXTS["english"][start : start + total], stops, each=1, blanks=blanks, running=running, key=key)
     late = answer.event_ns[0] > STEP_NS
     assert not (late and blanks)
     assert set(answer.remarks) == ({Remark.STOP_STRING} if late else set())

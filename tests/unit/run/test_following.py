@@ -125,7 +125,14 @@ def clients(monkeypatch: pytest.MonkeyPatch, origins: set[str], lists: set[str])
     )
     target = Target.parse("http://a:8000")
     assignment: Any = SimpleNamespace(
-        origins=[], lists=[], targets=[asdict(target)], finish_reasons=[True], model="m", name="w0", follows=True, canary=None
+        origins=[],
+        lists=[],
+        targets=[asdict(target)],
+        finish_reasons=[True],
+        model="m",
+        name="w0",
+        follows=True,
+        canary=None,
     )
     found = TurnClients(small(), assignment, own)
     found.open(lambda number, result: None)

@@ -37,11 +37,11 @@ from inferload.scenario import scenario as scenarios
 from inferload.servers import prefix_counts, window_figures
 from inferload.servers.exposition import PromParser, Sample
 from inferload.servers.page_samples import PageSamples
-from inferload.turns.tally import Tally
 from inferload.servers.scraper import readings
 from inferload.servers.scrapes_file import ScrapeColumns
 from inferload.servers.series import by_target
 from inferload.servers.window import ServerWindow, windows_of
+from inferload.turns.tally import Tally
 
 PAGES = DATA / "pages"
 S = 1_000_000_000

@@ -4,6 +4,7 @@ import contextlib
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from msgspec import Struct, field
 
@@ -15,7 +16,6 @@ from inferload.client.first_turn import FirstTurn, Proof, RefusedError, prove, t
 from inferload.client.model_list import listed
 from inferload.client.probe import ServerFacts
 from inferload.client.requests.bodies import BodySettings, BodyWriter, Texts
-from inferload.run.process.class_requests import ClassOptions
 from inferload.run.process.run_spec import RunSpec
 from inferload.run.process.settings import ProcessSettings, client_settings
 from inferload.scenario.schema.endpoints import ENDPOINTS
@@ -35,6 +35,9 @@ from inferload.workload.plan.prompt_lengths import (
 )
 from inferload.workload.sessions import Sessions
 
+if TYPE_CHECKING:
+    from inferload.run.process.class_requests import ClassOptions
+
 logger = logging.getLogger(__name__)
 
 _SEED_BYTES = 6
@@ -46,7 +49,7 @@ class Prompts(Struct, frozen=True):
     sessions: Sessions
     vocabulary: Vocabulary
     template: ChatTemplate
-    of_classes: Mapping[str, ClassOptions] = {}  # with their keys
+    of_classes: Mapping[str, "ClassOptions"] = {}  # with their keys
 
 
 class Proven(Struct, frozen=True):
