@@ -15,7 +15,6 @@ from inferload.scenario.schema.chat import ONE, Chat, ContextLimit, Documents, G
 from inferload.scenario.schema.distributions import Constant, Distribution, draw_count, mean_of
 from inferload.turns.record import SAMPLE
 from inferload.workload.content.data import DataContext, Notes, Opened
-from inferload.workload.content.images import picture_url
 from inferload.workload.content.messages import SHARED, Message, Piece
 from inferload.workload.content.script import Ask, Fork, Script, TurnReply
 from inferload.workload.popularity import zipf
@@ -39,6 +38,8 @@ def _always(value: _Value) -> Callable[[Random], _Value]:
 def _image_urls(images: Images, index: int, number: int) -> tuple[str, ...]:
     if images.url is not None:
         return (images.url,) * images.per_message
+    from inferload.workload.content.images import picture_url  # of few scenarios
+
     keys = [f"{index}/{number}/{image}" for image in range(images.per_message)]
     return tuple(
         picture_url(f"picture/{Random(key).randrange(images.variants)}", images.width_px, images.height_px)

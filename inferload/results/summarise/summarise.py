@@ -1,6 +1,6 @@
 """Summary of a run directory, from its counts, its scrapes and, if complete, its turn records."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -10,6 +10,7 @@ from inferload.base import rundir
 from inferload.base.arrow import pa, pc
 from inferload.base.clock import NS_PER_S
 from inferload.base.errors import UsageError
+from inferload.figures.pages import metric_names
 from inferload.figures.rate_figures import of_power
 from inferload.figures.servers import server_figures
 from inferload.figures.servers.server_figures import Server
@@ -25,7 +26,6 @@ from inferload.results.summarise.between import between
 from inferload.results.summarise.cache_figures import CacheFigures
 from inferload.results.summarise.counts import Counts, Servers, Totals, Workers, lasted_s
 from inferload.results.summarise.energy import energy_of
-from inferload.results.summarise.gpu_clocks import fallen_most
 from inferload.results.summarise.splits import splits
 from inferload.results.summarise.turns import CLASS_COLUMNS, Turns, agent_classes
 from inferload.results.summary_input import (
@@ -39,7 +39,7 @@ from inferload.results.summary_input import (
     TurnValues,
 )
 from inferload.results.verdict import outcome, phase_evidence, validity
-from inferload.results.verdict.evidence import RunFacts, ScrapeGap
+from inferload.results.verdict.evidence import GpuClock, RunFacts, ScrapeGap
 from inferload.results.verdict.failures import TurnEnds, stopped_by_target
 from inferload.servers import window_figures
 from inferload.servers.series import ServerSeries
@@ -134,6 +134,14 @@ def _split_by(servers: Servers) -> dict[str, list[str]]:
     return {column: values for column, values in columns.items() if len(values) > 1}
 
 
+def _gpu_clock(windows: Sequence[ServerWindow]) -> GpuClock | None:
+    if not any(window.publishes(metric_names.GPU_SM_CLOCK) for window in windows):
+        return None
+    from inferload.results.summarise.gpu_clocks import fallen_most  # of runs with a GPU exporter
+
+    return fallen_most(windows)
+
+
 def _conformity(run: Counts, turns: Turns | None) -> Conformity | None:
     if run.plan.scenario.rules is None:
         return None
@@ -182,7 +190,7 @@ def _input(
         growth=worst(growths),
         server_itl_ms=itl_ms,
         between=between(run, turns, servers),
-        gpu_clock=fallen_most(at_servers),
+        gpu_clock=_gpu_clock(at_servers),
     )
     judged = validity.judge(phase_evidence.evidence_by_phase(run.totals.tallies, run.totals.health, windows, facts))
     scenario, aborted = run.plan.scenario, run.course.aborted

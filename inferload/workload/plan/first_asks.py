@@ -8,7 +8,6 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from inferload.scenario.scenario import Scenario
-from inferload.workload.content.images import picture_url
 from inferload.workload.content.messages import Message, Piece
 from inferload.workload.content.script import ANSWER, Ask, PlannedTurn, TurnReply, outline
 from inferload.workload.sessions import Sessions
@@ -145,6 +144,8 @@ def _small(message: Message) -> tuple[str, ...]:
     """Return the images of a message, those in the request replaced by a small one."""
     if not message.images:
         return ()
+    from inferload.workload.content.images import picture_url  # of few scenarios
+
     return tuple(
         picture_url("first request", _PICTURE_PX, _PICTURE_PX) if url.startswith("data:") else url
         for url in message.images

@@ -10,4 +10,4 @@ def test_a_chat_run_imports_few_modules(tmp_path: Path) -> None:
     options = ("--report", "--set", "phases.measure_s=2")
     ended = virtual.run(tmp_path, "chat", *options, locustfile=run_modules.LOCUSTFILES, env=run_modules.FRESH)
     assert ended.code == 0, ended.text
-    run_modules.check(tmp_path)
+    run_modules.check(tmp_path, run_modules.VIRTUAL)
