@@ -6,7 +6,7 @@ from itertools import pairwise
 from typing import Any
 
 from inferload.base.errors import UsageError
-from inferload.servers.bucket_bounds import ITL_S, REQUEST_S, TTFT_S
+from inferload.servers.text_format import ITL_S, REQUEST_S, TTFT_S
 
 Bounds = Mapping[str, Sequence[float]]
 

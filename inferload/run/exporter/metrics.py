@@ -11,8 +11,7 @@ from msgspec import Struct
 from inferload.figures.turn_figures import HEADLINES, ITL, TPOT, TTFT, TurnFigure
 from inferload.results.documents.verdict_document import State
 from inferload.results.verdict.validity import Measurement
-from inferload.servers.bucket_bounds import ITL_S, REQUEST_S, TTFT_S
-from inferload.servers.text_format import header, number, pairs
+from inferload.servers.text_format import ITL_S, REQUEST_S, TTFT_S, header, number, pairs
 from inferload.turns.client_health import ClientHealth, HealthSet
 from inferload.turns.record import PHASES, Failure, Phase
 from inferload.turns.sketch import Sketch

@@ -17,7 +17,7 @@ from ports import unused_port
 from prometheus_process import Prometheus, check_page, prometheus
 from simulator_process import Simulator
 
-from inferload.servers.bucket_bounds import ITL_S, REQUEST_S, TTFT_S
+from inferload.servers.text_format import ITL_S, REQUEST_S, TTFT_S
 
 EDGE = 1.0051  # a bucket may have values up to this factor above its bound
 # no verdict and outcome before the end, and failures need not fall into the window of the rate

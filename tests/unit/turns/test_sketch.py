@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from records import merged
 
-from inferload.servers.bucket_bounds import ITL_S, REQUEST_S, TTFT_S
+from inferload.servers.text_format import ITL_S, REQUEST_S, TTFT_S
 from inferload.turns.sketch import SMALLEST, Sketch, rank
 
 VALUES = st.lists(
