@@ -80,6 +80,9 @@ class PlayedClient:
         while self._turns:
             self._end(*self._turns.popleft(), failure=Failure.UNFINISHED)
 
+    def canaries(self) -> None:
+        """Return that there are none."""
+
     def close(self) -> None:
         """Do nothing: there is no connection."""
 
