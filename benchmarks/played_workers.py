@@ -80,9 +80,6 @@ class PlayedClient:
         while self._turns:
             self._end(*self._turns.popleft(), failure=Failure.UNFINISHED)
 
-    def canaries(self) -> None:
-        """Return that there are none."""
-
     def close(self) -> None:
         """Do nothing: there is no connection."""
 
@@ -153,6 +150,9 @@ class PlayedClients:
 
     def number_of(self, _session: int, _endpoint: str | None = None) -> int:
         return 0
+
+    def canaries(self) -> None:
+        """Return that there are none."""
 
     def close(self) -> None:
         """Do nothing: there is no connection."""
