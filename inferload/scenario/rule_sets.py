@@ -8,6 +8,10 @@ from typing import Any
 
 from msgspec import Struct
 
+from inferload.figures.rate_figures import FAILED_RATIO
+from inferload.figures.turn_figures import TPOT, TTFT
+
+MOST_OVERFLOW = 0.01  # share of answers that a prompt is too long
 _SCENARIO = "aiperf/common/scenario/inferencex_agentx_mvp.py"
 # Files of both packages that state the other rules.
 _FILES = {
@@ -65,16 +69,16 @@ _LOCKS = {
     "begun": True,
     "primed": True,
     "failed_primers": 0,
-    "overflow_ratio": 0.01,
+    "overflow_ratio": MOST_OVERFLOW,
     "not_cancelled": True,
 }
 _MVP = {"start": (0.0, 1.0), "measure_s": 1800.0}
 _AGENTX = {
-    **{"start": (0.25, 0.75), "measure_s": 3600.0, "max_idle_s": 300.0, "warmup_turns": 10, "failed_ratio": 0.1},
-    **{"seed": 42, "sessions": 393},
+    **{"start": (0.25, 0.75), "measure_s": 3600.0, "max_idle_s": 300.0, "warmup_turns": 10},
+    **{FAILED_RATIO.key: 0.1, "seed": 42, "sessions": 393},
 }
 _FORM = {
-    **{"workload": "replay", "arrivals": "closed", "limits": ("ttft_ms", "tpot_ms"), "longest_prompt": 131_000},
+    **{"workload": "replay", "arrivals": "closed", "limits": (TTFT.key, TPOT.key), "longest_prompt": 131_000},
     **{"mean_prompt": 27_000, "corpus": "private trajectories"},
 }
 _SETS = (
@@ -97,7 +101,3 @@ def rule_set(name: str | None) -> RuleSet:
         return found[0]
     problem = "several packages publish rules of this name" if found else "no such rules"
     raise ValueError(f"{name}: {problem}; use one of {', '.join(made.name for made in found or _SETS)}")
-
-
-def full_name(name: str) -> str:
-    return rule_set(name).name

@@ -9,7 +9,7 @@ from pydantic import AfterValidator, Field, JsonValue, PlainSerializer
 
 from inferload.figures.limits import abort_condition
 from inferload.figures.limits.parsed_gate import parse_compared, parse_gate
-from inferload.scenario.rule_sets import full_name
+from inferload.scenario.rule_sets import rule_set
 from inferload.scenario.schema.endpoints import ENDPOINTS
 
 
@@ -174,5 +174,5 @@ AbortConditions = Annotated[tuple[Annotated[str, parsed_by(abort_condition.parse
 Gate = Annotated[str, parsed_by(parse_gate)]
 Term = Annotated[str, parsed_by(lambda text: parse_gate(f"{text} < 0"))]  # a figure as in a gate
 Primary = Annotated[str, parsed_by(lambda text: text and parse_compared(text))]  # empty: by default
-Rules = Annotated[str, AfterValidator(full_name)]
+Rules = Annotated[str, AfterValidator(lambda name: rule_set(name).name)]
 Gates = Annotated[tuple[Gate, ...], Field(strict=False)]
