@@ -167,9 +167,7 @@ class _SessionScript:
         extra = sorted(rest, key=lambda turn: turn.at_s)[: min(self._workload.start.warmup_turns, len(rest) - 1)]
         sent = set(map(id, extra))
         short = [replace(turn, output_tokens=1) for turn in extra]
-        goes_on_s = max(at_s, clock(extra[-1].at_s)) if extra else at_s
-        left = [turn for turn in rest if id(turn) not in sent]
-        return _Begun([*primers, *short], len(short), left, goes_on_s)
+        return _Begun([*primers, *short], len(short), [turn for turn in rest if id(turn) not in sent], at_s)
 
     def _begin(self, begun: "_Begun") -> Script:
         """Send the turns of the warm-up one after the other, then the rest from the start of the measure phase on."""
@@ -177,7 +175,7 @@ class _SessionScript:
         for turn in begun.primers:
             whole = yield from self._whole(turn)
             yield replace(self._ask(self._prompt(whole, context), whole, None, False), due_s=None, phase="warmup")
-        self._goes_on_s = begun.goes_on_s
+        self._goes_on_s = begun.at_s
         yield from self._agent(begun.rest, 0, None, context, self._trace.of_agents)
 
     def _agent(
@@ -310,15 +308,15 @@ class _SessionScript:
 
 
 class _Begun(Struct, frozen=True):
-    """Turns of a session that begins within its trace: those of the warm-up, the rest, and its time between them.
+    """Turns of a session that begins within its trace: those of the warm-up, the rest, and the point at which it begins.
 
-    `extra`: how many of the first are after the start of the session.
+    `extra`: how many of the first are after that point. They do not move the rest.
     """
 
     primers: list[RecordedTurn]
     extra: int
     rest: list[RecordedTurn]
-    goes_on_s: float
+    at_s: float
 
 
 _UNCAPPED = IdleCap((), None)

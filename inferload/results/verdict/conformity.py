@@ -178,7 +178,7 @@ CHECKS: Mapping[str, Check] = {
     ),
     "start": Check("range of these starts", lambda run: run.start),
     "primed": Check("all turns of the warm-up were sent in it", _primed),
-    "warmup_turns": Check("turns of each user in the warm-up after its start", lambda run: run.corpus[1].extra),
+    "warmup_turns": Check("fewest turns of a user in the warm-up after its start", lambda run: run.corpus[1].extra),
     "failed_primers": Check("failed turns of the warm-up", lambda run: run.run.totals.tallies.total("warmup").failed),
     FAILED_RATIO.key: Check("failed turns", lambda run: FAILED_RATIO.value(run.measured, 1.0) or 0.0, le),
     "overflow_ratio": Check("answers that a prompt is too long", _overflow, le),

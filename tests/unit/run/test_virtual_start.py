@@ -175,16 +175,32 @@ def test_a_fork_is_idle_while_all_its_scripts_wait() -> None:
 SHARES = st.floats(0, 1)
 
 
+def outlined(path: Path, *indexes: int, **start: Any) -> list[Any]:
+    """Return the turns of sessions that begin within their traces, and the turns of the warm-up in all."""
+    phases = {"warmup_s": 9, "measure_s": 9}
+    sessions = Sessions(small(workload={**REPLAY, "path": str(path), "start": start}, arrivals=CLOSED, phases=phases))
+    return [*(outline(sessions.begin(index).script, index) for index in indexes), sessions.primers()]
+
+
+def test_turns_of_the_warm_up_do_not_move_the_later_ones(tmp_path: Path) -> None:
+    """Without sub-agents, a session of 12 turns that begins at half its time, with 0 and 2 turns after it in the warm-up."""
+    path = tmp_path / "corpus.jsonl"
+    path.write_text(json.dumps(trajectory(1, 12, Random(1))))
+    none, two = (
+        [turn.ask.due_s for turn in outlined(path, 0, from_share=0.5, to_share=0.5, warmup_turns=turns)[0]]
+        for turns in (0, 2)
+    )
+    assert none[3:] == two[3:]
+    assert none[1] < none[3]
+
+
 @given(number=st.integers(0, 30), turns=st.integers(1, 12), extra=st.integers(0, 15), at=st.tuples(SHARES, SHARES))
 def test_a_session_is_divided_at_its_start(number: int, turns: int, extra: int, at: tuple[float, float]) -> None:
     """Each turn is sent once at most, in the warm-up or later; only the last ones before the start are sent again."""
     folder = Path(tempfile.mkdtemp())
     path = folder / "corpus.jsonl"
     path.write_text(json.dumps(trajectory(number, turns, Random(number))))
-    start = {"from_share": min(at), "to_share": max(at), "warmup_turns": extra}
-    phases = {"warmup_s": 9, "measure_s": 9}
-    sessions = Sessions(small(workload={**REPLAY, "path": str(path), "start": start}, arrivals=CLOSED, phases=phases))
-    (whole, first), primers = (outline(sessions.begin(index).script, index) for index in (1, 0)), sessions.primers()
+    whole, first, primers = outlined(path, 1, 0, from_share=min(at), to_share=max(at), warmup_turns=extra)
     shutil.rmtree(folder)
     warm = [turn for turn in first if turn.ask.phase == "warmup"]
     rest = first[len(warm) :]
@@ -195,6 +211,5 @@ def test_a_session_is_divided_at_its_start(number: int, turns: int, extra: int, 
     agents = {turn.path for turn in whole}
     assert primers.turns - primers.extra <= len(agents)
     assert [turn.ask.output_tokens for turn in warm[len(warm) - primers.extra :]] == [1] * primers.extra
-    # Of the turns of the whole session, those after the start are sent at the same distances, from the measure phase on.
     tokens = [turn.input_tokens for turn in whole]
     assert all(turn.input_tokens in tokens for turn in first)
