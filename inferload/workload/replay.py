@@ -166,8 +166,8 @@ class _SessionScript:
         assert self._workload.start is not None
         extra = sorted(rest, key=lambda turn: turn.at_s)[: min(self._workload.start.warmup_turns, len(rest) - 1)]
         sent = set(map(id, extra))
-        short = [replace(turn, output_tokens=1) for turn in extra]
-        return _Begun([*primers, *short], len(short), [turn for turn in rest if id(turn) not in sent], at_s)
+        short = [replace(turn, output_tokens=1) for turn in (*primers, *extra)]
+        return _Begun(short, len(extra), [turn for turn in rest if id(turn) not in sent], at_s)
 
     def _begin(self, begun: "_Begun") -> Script:
         """Send the turns of the warm-up one after the other, then the rest from the start of the measure phase on."""
@@ -308,7 +308,8 @@ class _SessionScript:
 
 
 class _Begun(Struct, frozen=True):
-    """Turns of a session that begins within its trace: those of the warm-up, the rest, and the point at which it begins.
+    """Turns of a session that begins within its trace: those of the warm-up with answers of a token, the rest, and the
+    point at which it begins.
 
     `extra`: how many of the first are after that point. They do not move the rest.
     """

@@ -68,8 +68,8 @@ def test_first_sessions_are_primed_in_the_warm_up_and_go_on_from_there(begun: vi
         every = [r for row in recorded for r in row.get("requests", [row])]
         warm = [row for row in rows if row["phase"] == "warmup"]
         later = [row for row in rows if row["phase"] == "measure"]
-        # One turn before the point for each agent that goes on, then two with answers of a token.
-        assert [row["output_tokens"] for row in warm[-2:]] == [1, 1]
+        # One turn before the point for each agent that goes on, then two.
+        assert {row["output_tokens"] for row in warm} == {1}
         assert len(warm) in (3, 4)
         assert len(warm) + len(later) < len(every)
         assert later[0]["cached_tokens"] >= BLOCK, "the prefix of the first measured turn is in the cache"
@@ -210,6 +210,6 @@ def test_a_session_is_divided_at_its_start(number: int, turns: int, extra: int, 
     assert len(rest) + primers.extra <= len(whole)
     agents = {turn.path for turn in whole}
     assert primers.turns - primers.extra <= len(agents)
-    assert [turn.ask.output_tokens for turn in warm[len(warm) - primers.extra :]] == [1] * primers.extra
+    assert all(turn.ask.output_tokens == 1 for turn in warm)
     tokens = [turn.input_tokens for turn in whole]
     assert all(turn.input_tokens in tokens for turn in first)
