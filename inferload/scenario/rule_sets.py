@@ -27,27 +27,16 @@ _FILES = {
 class RuleSet(Struct, frozen=True):
     """Rules of one scenario of one package, or of a page, by the keys of the checks: wanted values.
 
-    `defaults`: values that the source sets unless its user gives others, which violates no rule. `read`: day on which they were
-    read in that version. `not_comparable`: why no figure can be compared with published ones; empty otherwise.
+    `name`: package, version and scenario. `defaults`: values that the source sets unless its user gives others, which violates no
+    rule. `read`: day on which they were read. `not_comparable`: why no figure can be compared with published ones.
     """
 
-    package: str
-    version: str
-    scenario: str
+    name: str
     rules: Mapping[str, Any]
     defaults: Mapping[str, Any] = {}
     page: str = ""
     not_comparable: str = ""
     read: str = "2026-11-29"
-
-    @property
-    def name(self) -> str:
-        return f"{self.package}-{self.version}/{self.scenario}" if self.version else self.scenario
-
-    @property
-    def source(self) -> str:
-        """Package, version and scenario; or the page."""
-        return f"{self.package} {self.version} {self.scenario}" if self.version else self.package
 
     def file(self, key: str) -> str:
         """Return the file or page that states a rule."""
@@ -82,11 +71,12 @@ _FORM = {
     **{"mean_prompt": 27_000, "corpus": "private trajectories"},
 }
 _SETS = (
-    RuleSet("agentx-harness", "1.0.12", "agentx", {**_LOCKS, "coverage": 0.95}, _AGENTX),
-    RuleSet("agentx-harness", "1.0.12", "inferencex-agentx-mvp", {**_LOCKS, "coverage": 0.95}, _MVP),
-    RuleSet("aiperf", "0.13.0", "inferencex-agentx-mvp", {**_LOCKS, "max_idle_s": None}, _MVP),
+    RuleSet("agentx-harness-1.0.12/agentx", {**_LOCKS, "coverage": 0.95}, _AGENTX),
+    RuleSet("agentx-harness-1.0.12/inferencex-agentx-mvp", {**_LOCKS, "coverage": 0.95}, _MVP),
+    RuleSet("aiperf-0.13.0/inferencex-agentx-mvp", {**_LOCKS, "max_idle_s": None}, _MVP),
     RuleSet(
-        *("AA-AgentPerf methodology", "", "agentperf", _FORM),
+        "agentperf",
+        _FORM,
         page="artificialanalysis.ai/methodology/agentperf",
         not_comparable="the trajectories of AA-AgentPerf are private: only their form can be reproduced",
     ),
@@ -96,7 +86,7 @@ RULE_SETS: Mapping[str, RuleSet] = {made.name: made for made in _SETS}
 
 def rule_set(name: str | None) -> RuleSet:
     """Return a set by its name, or by its scenario if one package alone has it. ValueError otherwise."""
-    found = [made for made in _SETS if name in (made.name, made.scenario)]
+    found = [made for made in _SETS if name in (made.name, made.name.partition("/")[2])]
     if len(found) == 1:
         return found[0]
     problem = "several packages publish rules of this name" if found else "no such rules"

@@ -204,11 +204,11 @@ def conformity(run: Counts, turns: Turns | None) -> Conformity:
         by_result[row.result].append(row)
     violated, unknown = by_result["violated"], by_result["not known"]
     if violated:
-        text = f"does not conform to {rules.source}: {_listed(violated)}"
+        text = f"does not conform to {rules.name}: {_listed(violated)}"
     else:
         verb = "has the form of" if rules.not_comparable else "conforms to"
         checked = len(rows) - len(unknown) - len(by_result["not checked"])
-        text = f"{'is not known to conform to' if unknown else verb} {rules.source}: {plural(checked, 'rule')} checked"
+        text = f"{'is not known to conform to' if unknown else verb} {rules.name}: {plural(checked, 'rule')} checked"
         parts = {
             "defaults changed": _listed(by_result["default changed"]),
             "not known": "; ".join(f"{row.rule} ({row.found})" for row in unknown),

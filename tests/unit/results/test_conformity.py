@@ -80,7 +80,7 @@ def test_a_run_of_a_corpus_in_the_published_form_conforms(agentx: virtual.Virtua
     }
     text = found["text"]
     assert text.startswith(
-        "conforms to agentx-harness 1.0.12 agentx: 23 rules checked. defaults changed: planned measure phase: 900 s"
+        "conforms to agentx-harness-1.0.12/agentx: 23 rules checked. defaults changed: planned measure phase: 900 s"
     )
     assert text in " ".join(agentx.text.split())
     (corpus_rule,) = [each for each in found["rules"] if each["rule"] == "corpus"]
@@ -142,7 +142,7 @@ def test_a_violated_rule_is_named(keys: str, change: Any, opened: OpenRun) -> No
     found = judged(opened, changed(counts, **change) if isinstance(change, dict) else change(counts))
     assert found.conforms is False
     assert violated(found) == [CHECKS[key].title for key in keys.split()]
-    assert found.text.startswith(f"does not conform to agentx-harness 1.0.12 agentx: {violated(found)[0]}: ")
+    assert found.text.startswith(f"does not conform to agentx-harness-1.0.12/agentx: {violated(found)[0]}: ")
 
 
 @pytest.mark.parametrize(
@@ -168,7 +168,7 @@ def test_the_sets_differ_where_the_packages_do(opened: OpenRun) -> None:
     assert CHECKS["coverage"].title not in [each.rule for each in aiperf.rules]
     form = judged(opened, changed(opened.counts, rules="agentperf", slo={"ttft_ms": 5000, "tpot_ms": 50}))
     assert form.conforms is None
-    assert form.text.startswith("has the form of AA-AgentPerf methodology: ")
+    assert form.text.startswith("has the form of agentperf: ")
     assert "private: only their form" in form.text
 
 
@@ -177,7 +177,7 @@ def test_without_records_or_a_corpus_a_run_is_not_known_to_conform(opened: OpenR
     unknown = {each.rule for each in found.rules if each.result == "not known"}
     keys = ("corpus", "begun", "primed", "coverage", "warmup_turns", "sessions")
     assert (found.conforms, unknown) == (None, {CHECKS[key].title for key in keys})
-    assert found.text.startswith("is not known to conform to agentx-harness 1.0.12 agentx: 18 rules checked. defaults")
+    assert found.text.startswith("is not known to conform to agentx-harness-1.0.12/agentx: 18 rules checked. defaults")
     assert "begin within their traces (turn records are missing)" in found.text
 
 
