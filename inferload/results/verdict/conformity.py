@@ -76,7 +76,7 @@ class Evidence(Struct, frozen=True, dict=True):
     @cached_property
     def table(self) -> pa.Table:
         """Columns of all turns."""
-        if self.turns is None:
+        if self.turns is None or not self.run.workers.whole:
             raise Unknown("turn records are missing")
         return pa.concat_tables(self.turns.read(_COLUMNS))
 

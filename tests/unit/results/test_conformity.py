@@ -181,6 +181,15 @@ def test_without_records_or_a_corpus_a_run_is_not_known_to_conform(opened: OpenR
     assert "begin within their traces (turn records are missing)" in found.text
 
 
+def test_of_records_that_are_not_whole_nothing_is_known(opened: OpenRun) -> None:
+    counts = replace(opened.counts, workers=replace(opened.counts.workers, complete=False))
+    found = judged(opened, counts)
+    assert (found.conforms, [each.rule for each in found.rules if each.result == "not known"]) == (
+        None,
+        [CHECKS[key].title for key in ("begun", "primed", "coverage")],
+    )
+
+
 def test_another_workload_does_not_conform(opened: OpenRun) -> None:
     text = small(rules="agentx").resolved_text()
     found = judged(opened, replace(opened.counts, plan=replace(opened.counts.plan, scenario_text=text)))
