@@ -8,6 +8,10 @@ from typing import Any
 
 from msgspec import Struct
 
+from inferload.figures.rate_figures import FAILED_RATIO
+from inferload.figures.turn_figures import TPOT, TTFT
+
+MOST_OVERFLOW = 0.01  # share of answers that a prompt is too long
 _SCENARIO = "aiperf/common/scenario/inferencex_agentx_mvp.py"
 # Files of both packages that state the other rules.
 _FILES = {
@@ -23,27 +27,16 @@ _FILES = {
 class RuleSet(Struct, frozen=True):
     """Rules of one scenario of one package, or of a page, by the keys of the checks: wanted values.
 
-    `defaults`: values that the source sets unless its user gives others, which violates no rule. `read`: day on which they were
-    read in that version. `not_comparable`: why no figure can be compared with published ones; empty otherwise.
+    `name`: package, version and scenario. `defaults`: values that the source sets unless its user gives others, which violates no
+    rule. `read`: day on which they were read. `not_comparable`: why no figure can be compared with published ones.
     """
 
-    package: str
-    version: str
-    scenario: str
+    name: str
     rules: Mapping[str, Any]
     defaults: Mapping[str, Any] = {}
     page: str = ""
     not_comparable: str = ""
     read: str = "2026-11-29"
-
-    @property
-    def name(self) -> str:
-        return f"{self.package}-{self.version}/{self.scenario}" if self.version else self.scenario
-
-    @property
-    def source(self) -> str:
-        """Package, version and scenario; or the page."""
-        return f"{self.package} {self.version} {self.scenario}" if self.version else self.package
 
     def file(self, key: str) -> str:
         """Return the file or page that states a rule."""
@@ -65,24 +58,25 @@ _LOCKS = {
     "begun": True,
     "primed": True,
     "failed_primers": 0,
-    "overflow_ratio": 0.01,
+    "overflow_ratio": MOST_OVERFLOW,
     "not_cancelled": True,
 }
 _MVP = {"start": (0.0, 1.0), "measure_s": 1800.0}
 _AGENTX = {
-    **{"start": (0.25, 0.75), "measure_s": 3600.0, "max_idle_s": 300.0, "warmup_turns": 10, "failed_ratio": 0.1},
-    **{"seed": 42, "sessions": 393},
+    **{"start": (0.25, 0.75), "measure_s": 3600.0, "max_idle_s": 300.0, "warmup_turns": 10},
+    **{FAILED_RATIO.key: 0.1, "seed": 42, "sessions": 393},
 }
 _FORM = {
-    **{"workload": "replay", "arrivals": "closed", "limits": ("ttft_ms", "tpot_ms"), "longest_prompt": 131_000},
+    **{"workload": "replay", "arrivals": "closed", "limits": (TTFT.key, TPOT.key), "longest_prompt": 131_000},
     **{"mean_prompt": 27_000, "corpus": "private trajectories"},
 }
 _SETS = (
-    RuleSet("agentx-harness", "1.0.12", "agentx", {**_LOCKS, "coverage": 0.95}, _AGENTX),
-    RuleSet("agentx-harness", "1.0.12", "inferencex-agentx-mvp", {**_LOCKS, "coverage": 0.95}, _MVP),
-    RuleSet("aiperf", "0.13.0", "inferencex-agentx-mvp", {**_LOCKS, "max_idle_s": None}, _MVP),
+    RuleSet("agentx-harness-1.0.12/agentx", {**_LOCKS, "coverage": 0.95}, _AGENTX),
+    RuleSet("agentx-harness-1.0.12/inferencex-agentx-mvp", {**_LOCKS, "coverage": 0.95}, _MVP),
+    RuleSet("aiperf-0.13.0/inferencex-agentx-mvp", {**_LOCKS, "max_idle_s": None}, _MVP),
     RuleSet(
-        *("AA-AgentPerf methodology", "", "agentperf", _FORM),
+        "agentperf",
+        _FORM,
         page="artificialanalysis.ai/methodology/agentperf",
         not_comparable="the trajectories of AA-AgentPerf are private: only their form can be reproduced",
     ),
@@ -92,12 +86,8 @@ RULE_SETS: Mapping[str, RuleSet] = {made.name: made for made in _SETS}
 
 def rule_set(name: str | None) -> RuleSet:
     """Return a set by its name, or by its scenario if one package alone has it. ValueError otherwise."""
-    found = [made for made in _SETS if name in (made.name, made.scenario)]
+    found = [made for made in _SETS if name in (made.name, made.name.partition("/")[2])]
     if len(found) == 1:
         return found[0]
     problem = "several packages publish rules of this name" if found else "no such rules"
     raise ValueError(f"{name}: {problem}; use one of {', '.join(made.name for made in found or _SETS)}")
-
-
-def full_name(name: str) -> str:
-    return rule_set(name).name

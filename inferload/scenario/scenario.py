@@ -30,8 +30,6 @@ from inferload.scenario.schema.request import ClassRequest, RequestOptions
 from inferload.scenario.schema.tasks import REACTING, Tasks
 from inferload.scenario.schema.workloads import Mix, MixClass, Workload
 
-_WITH_SEED = ("chat", "completions")  # endpoints whose bodies have a key seed
-
 
 class Phases(ScenarioPart):
     """Lengths of the phases. The run needs measure_s, sessions or turns."""
@@ -242,12 +240,12 @@ class Scenario(ScenarioPart):
     @model_validator(mode="after")
     def _samples_have_seeds(self) -> "Scenario":
         """Check that the endpoint takes a seed for each sample of a group."""
-        endpoint = self.request.endpoint
-        if endpoint not in _WITH_SEED and any(
-            isinstance(e, Chat) and e.group and e.group.seeds for e in self._workloads
-        ):
-            names = " or ".join(_WITH_SEED)
-            raise ValueError(f"group: seeds need request.endpoint {names}; it is {endpoint}; set group.seeds: false")
+        endpoint = ENDPOINTS[self.request.endpoint]
+        if not endpoint.seed and any(isinstance(e, Chat) and e.group and e.group.seeds for e in self._workloads):
+            names = " or ".join(names_of(lambda row: row.seed))
+            raise ValueError(
+                f"group: seeds need request.endpoint {names}; it is {endpoint.name}; set group.seeds: false"
+            )
         return self
 
     @model_validator(mode="after")

@@ -65,13 +65,11 @@ class ReplaySessions(Opened):
 
     def primers(self, index: int) -> Primers:
         """Return the number of turns that session `index` sends in the warm-up."""
-        start = self._start(index)
+        if (start := self._start(index)) is None:
+            return Primers()
         script = _SessionScript(self._workload, self.index, 0, index, Notes(), start=start)
         turns = script.opened(self.index.session(index % self._count))
-        if start is None or not turns:
-            return Primers(0, 0)
-        begun = script.begun(turns, start)
-        return Primers(len(begun.primers), begun.extra)
+        return script.begun(turns, start).count if turns else Primers()
 
     def _script(self, number: int, script: "_SessionScript") -> Script:
         """Read a session and run its script. A session of many lines is read in a thread, to keep the event loop free."""
@@ -166,10 +164,8 @@ class _SessionScript:
         assert self._workload.start is not None
         extra = sorted(rest, key=lambda turn: turn.at_s)[: min(self._workload.start.warmup_turns, len(rest) - 1)]
         sent = set(map(id, extra))
-        short = [replace(turn, output_tokens=1) for turn in extra]
-        goes_on_s = max(at_s, clock(extra[-1].at_s)) if extra else at_s
-        left = [turn for turn in rest if id(turn) not in sent]
-        return _Begun([*primers, *short], len(short), left, goes_on_s)
+        short = [replace(turn, output_tokens=1) for turn in (*primers, *extra)]
+        return _Begun(short, Primers(len(short), len(extra)), [turn for turn in rest if id(turn) not in sent], at_s)
 
     def _begin(self, begun: "_Begun") -> Script:
         """Send the turns of the warm-up one after the other, then the rest from the start of the measure phase on."""
@@ -177,7 +173,7 @@ class _SessionScript:
         for turn in begun.primers:
             whole = yield from self._whole(turn)
             yield replace(self._ask(self._prompt(whole, context), whole, None, False), due_s=None, phase="warmup")
-        self._goes_on_s = begun.goes_on_s
+        self._goes_on_s = begun.at_s
         yield from self._agent(begun.rest, 0, None, context, self._trace.of_agents)
 
     def _agent(
@@ -310,15 +306,15 @@ class _SessionScript:
 
 
 class _Begun(Struct, frozen=True):
-    """Turns of a session that begins within its trace: those of the warm-up, the rest, and its time between them.
+    """Turns of a session that begins within its trace: those of the warm-up with answers of a token, the rest, and its start.
 
-    `extra`: how many of the first are after the start of the session.
+    The turns of the warm-up do not move the rest.
     """
 
     primers: list[RecordedTurn]
-    extra: int
+    count: Primers
     rest: list[RecordedTurn]
-    goes_on_s: float
+    at_s: float
 
 
 _UNCAPPED = IdleCap((), None)

@@ -15,7 +15,7 @@ from inferload.scenario.scenario import Scenario
 from inferload.scenario.schema.agent import Agent
 from inferload.scenario.schema.tasks import REACTING, Tasks
 from inferload.scenario.schema.workloads import Mix, Single
-from inferload.workload.content.data import DataContext, Notes, Opened, Primed, Primers
+from inferload.workload.content.data import DataContext, Notes, Opened, Primers
 from inferload.workload.content.messages import BLOCK, SHARED, Message
 from inferload.workload.content.script import Script, Session, outline
 
@@ -109,9 +109,9 @@ class Sessions:
 
     def primers(self) -> Primers:
         """Return the turns that the first sessions of all users send in the warm-up, in all; `extra`: the fewest of one."""
-        replays = {name: opened for name, opened in self.open().items() if isinstance(opened, Primed)}
-        firsts = ((self.class_of(index), index) for index in islice(self.indexes, self.data.users))
-        found = [replays[name].primers(index) for name, index in firsts if name in replays]
+        opened = self.open()
+        firsts = ((opened.get(self.class_of(index)), index) for index in islice(self.indexes, self.data.users))
+        found = [data.primers(index) for data, index in firsts if data is not None]
         return Primers(sum(each.turns for each in found), min((each.extra for each in found), default=0))
 
     def agent_files(self) -> tuple[Path, ...]:

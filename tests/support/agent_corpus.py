@@ -9,9 +9,9 @@ BLOCK = 64
 Row = dict[str, Any]
 
 
-def corpus(path: Path, trajectories: int, turns: int = 8, seed: int = 0) -> Path:
+def corpus(path: Path, trajectories: int, turns: int = 8) -> Path:
     """Write a corpus, a trajectory a line. Each third one has a sub-agent; pauses are 1 to 40 s, each ninth one 15 minutes."""
-    lines = [json.dumps(trajectory(number, turns, Random(f"{seed}/{number}"))) for number in range(trajectories)]
+    lines = [json.dumps(trajectory(number, turns, Random(f"0/{number}"))) for number in range(trajectories)]
     path.write_text("\n".join(lines) + "\n")
     return path
 
@@ -31,18 +31,12 @@ def trajectory(number: int, turns: int, rng: Random) -> Row:
     return head | {"tool_tokens": 64, "system_tokens": 64, "requests": rows}
 
 
-def _request(at_s: float, ids: list[int], rng: Random, agent: str = "n") -> Row:
-    row = {"t": round(at_s, 3), "type": agent, "model": "m", "in": BLOCK * len(ids), "out": rng.randint(4, 12)}
+def _request(at_s: float, ids: list[int], rng: Random) -> Row:
+    row = {"t": round(at_s, 3), "type": "n", "model": "m", "in": BLOCK * len(ids), "out": rng.randint(4, 12)}
     return row | {"hash_ids": list(ids), "api_time": 1.0, "input_types": ["tool_result" if at_s else "text"]}
 
 
 def _sub_agent(at_s: float, first: int, rng: Random) -> Row:
     rows = [_request(at_s + 4 * turn, list(range(first, first + 3 + turn)), rng) for turn in range(3)]
-    entry = {
-        "t": round(at_s, 3),
-        "type": "subagent",
-        "agent_id": "agent_001",
-        "duration_ms": 9000,
-        "status": "completed",
-    }
-    return entry | {"requests": rows}
+    entry = {"t": round(at_s, 3), "type": "subagent", "agent_id": "agent_001", "duration_ms": 9000}
+    return entry | {"status": "completed", "requests": rows}

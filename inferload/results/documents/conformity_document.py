@@ -6,7 +6,7 @@ from msgspec import Struct
 
 from inferload.results.documents.figures_document import means
 
-RuleOutcome = Literal["ok", "violated", "default changed", "not checked"]
+RuleOutcome = Literal["ok", "violated", "default changed", "not known", "not checked"]
 
 
 class RuleResult(Struct, frozen=True, kw_only=True):
@@ -16,7 +16,11 @@ class RuleResult(Struct, frozen=True, kw_only=True):
     wanted: Annotated[str, means("value of the rule")]
     found: Annotated[str, means("value of the run, or why it was not checked")]
     result: Annotated[
-        RuleOutcome, means("`default changed`: the wanted value is a default, which the source lets its user change")
+        RuleOutcome,
+        means(
+            "`default changed`: the wanted value is a default, which the source lets its user change; `not known`: the run lacks "
+            "the evidence; `not checked`: no run has it"
+        ),
     ]
     source: Annotated[str, means("file of the package, or page, that states it")] = ""
 
@@ -24,13 +28,11 @@ class RuleResult(Struct, frozen=True, kw_only=True):
 class Conformity(Struct, frozen=True, kw_only=True):
     """Comparison with [published rules](../how-to/agent-benchmarks.md); it does not change the verdict."""
 
-    name: Annotated[str, means("`rules` of the scenario, with package and version")]
-    package: Annotated[str, means("package or page that publishes the rules")]
-    version: Annotated[str, means("its version")] = ""
-    scenario: Annotated[str, means("its scenario")] = ""
+    name: Annotated[str, means("`rules` of the scenario, with package, version and scenario there")]
     read: Annotated[str, means("day on which the rules were read")] = ""
     conforms: Annotated[
-        bool | None, means("false: a rule is violated; null: the figures are not comparable anyway")
+        bool | None,
+        means("false: a rule is violated; null: a rule is not known, or the figures are not comparable anyway"),
     ] = None
     text: Annotated[str, means("the result in one line")] = ""
     rules: Annotated[list[RuleResult], means("each rule")] = []

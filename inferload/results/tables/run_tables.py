@@ -407,7 +407,7 @@ def _conformity(summary: Results) -> list[Table]:
         return []
     ordered = sorted(found.rules, key=lambda each: (each.result == "ok", each.result != "violated"))
     rows: Rows = [(each.rule, each.wanted, each.found, each.result, each.source) for each in ordered]
-    note = f"{found.text}. Read in {' '.join(filter(None, (found.package, found.version)))} on {found.read}."
+    note = f"{found.text}. Rules read on {found.read}."
     return [Table("conformity", "Published rules", ("rule", "wanted", "found", "result", "source"), rows, note)]
 
 

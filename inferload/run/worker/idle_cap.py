@@ -1,6 +1,7 @@
 """Limit of the time in which no turn of a run is in flight: the pauses of all users are shortened by the same time."""
 
 from collections.abc import Callable, Sequence
+from functools import partial
 
 import gevent
 from gevent.event import Event
@@ -47,22 +48,18 @@ class SystemIdleCap:
 
     def forked(self, scripts: Sequence[Script]) -> list[Script]:
         """Return scripts that run at the same time in place of one; the last that ends goes on as that one."""
-        left = len(scripts)
-        self.change(left - 1)
+        left = list(scripts)
+        self.change(len(left) - 1)
 
-        def counted(script: Script) -> Script:
-            def run() -> ScriptEnd[int]:
-                nonlocal left
-                try:
-                    return script()
-                finally:
-                    left -= 1
-                    if left:
-                        self.change(-1)
+        def counted(script: Script) -> ScriptEnd[int]:
+            try:
+                return script()
+            finally:
+                left.pop()
+                if left:
+                    self.change(-1)
 
-            return run
-
-        return [counted(script) for script in scripts]
+        return [partial(counted, script) for script in scripts]
 
     def wait(self, due_ns: int) -> int:
         """Wait until a planned instant; return the instant to which it was moved."""

@@ -25,6 +25,7 @@ class Endpoint(Struct, frozen=True):
     at_root: bool = False  # the path is below the root of the server instead of the API's
     token_counts_option: bool = False  # accepts `stream_options`, also with `continuous_usage_stats`
     ignore_eos: bool = False  # accepts `ignore_eos` (an option of vLLM)
+    seed: bool = False  # accepts `seed`
     max_completion_tokens: bool = False  # accepts it, besides `max_tokens`
     tools_and_images: bool = False
     keeps_history: bool = False  # accepts `previous_response_id`
@@ -45,6 +46,7 @@ _ROWS = (
         "messages",
         token_counts_option=True,
         ignore_eos=True,
+        seed=True,
         max_completion_tokens=True,
         tools_and_images=True,
         method="chat",
@@ -56,6 +58,7 @@ _ROWS = (
         "prompt",
         token_counts_option=True,
         ignore_eos=True,
+        seed=True,
         chat_template=False,
         method="completion",
         plan="sent to /completions: answers follow their prompts directly, without a chat template",

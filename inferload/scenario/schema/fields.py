@@ -176,9 +176,9 @@ Primary = Annotated[str, parsed_by(lambda text: text and parse_compared(text))] 
 
 
 def _full_name(name: str) -> str:
-    from inferload.scenario.rule_sets import full_name  # of few scenarios
+    from inferload.scenario.rule_sets import rule_set  # of few scenarios
 
-    return full_name(name)
+    return rule_set(name).name
 
 
 Rules = Annotated[str, AfterValidator(_full_name)]

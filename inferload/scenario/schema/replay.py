@@ -47,8 +47,8 @@ class ReplayStart(ScenarioPart):
     to_share: Part = Field(default=1.0, description="latest point; it is drawn from the seed and the session")
     warmup_turns: Whole = Field(
         default=0,
-        description="turns of each user after that point that are sent in the warm-up, without pauses and with answers of "
-        "one token; the measure phase goes on after them",
+        description="turns of each user after that point that are sent in the warm-up, without pauses; the later ones keep "
+        "their times",
     )
 
     @model_validator(mode="after")
@@ -122,8 +122,8 @@ class Replay(ScenarioPart):
     start: ReplayStart | None = Field(
         default=None,
         description="format weka: the first session of each user begins within its trace: {from_share, to_share, "
-        "warmup_turns}. In the warm-up, the last turn before that point of each agent that goes on is sent; null: all "
-        "sessions begin with their first turn",
+        "warmup_turns}. In the warm-up, the last turn before that point of each agent that goes on is sent, with an "
+        "answer of one token; null: all sessions begin with their first turn",
     )
     max_context_tokens: AtLeastOne | None = Field(
         default=None,

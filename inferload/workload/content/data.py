@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from random import Random
-from typing import Any, NamedTuple, Protocol, runtime_checkable
+from typing import Any, NamedTuple, Protocol
 
 from msgspec import Struct, field
 
@@ -88,6 +88,13 @@ class DataFacts(Protocol):
         ...
 
 
+class Primers(NamedTuple):
+    """Turns that a session sends in the warm-up; `extra`: those after its start."""
+
+    turns: int = 0
+    extra: int = 0
+
+
 class Opened(DataFacts, Protocol):
     """Opened data of one class: scripts of its sessions. `file`: of the class of a live agent; None: of another kind."""
 
@@ -101,21 +108,9 @@ class Opened(DataFacts, Protocol):
         """Return the start time of each session; None for data without them."""
         return None
 
-
-class Primers(NamedTuple):
-    """Turns that a session sends in the warm-up; `extra`: those after its start."""
-
-    turns: int
-    extra: int
-
-
-@runtime_checkable
-class Primed(Protocol):
-    """Data whose first sessions begin with turns in the warm-up."""
-
-    def primers(self, index: int) -> "Primers":
-        """Return the number of these turns of session `index`."""
-        ...
+    def primers(self, index: int) -> Primers:
+        """Return the number of turns that session `index` sends in the warm-up only."""
+        return Primers()
 
 
 def same_as_master(name: str, digest: str | None, findings: DataFindings) -> None:

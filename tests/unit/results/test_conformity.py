@@ -1,7 +1,7 @@
 """Conformity of a run to published rules: a generated corpus of 100 trajectories, and each rule violated."""
 
 import dataclasses
-from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +10,7 @@ import virtual
 from agent_corpus import corpus
 from e2e_runs import scenario
 from msgspec.structs import replace
+from small_scenario import small
 
 from inferload.results.documents.conformity_document import Conformity
 from inferload.results.open_run import OpenRun
@@ -18,7 +19,7 @@ from inferload.results.summarise.turns import Turns
 from inferload.results.verdict.conformity import CHECKS, conformity
 from inferload.results.verdict.first_errors import FirstError, FirstErrors
 from inferload.scenario import rule_sets
-from inferload.turns.tally import Tally, TallySet
+from inferload.turns.tally import TallySet
 
 AGENTX = "agentx-harness-1.0.12/agentx"
 USERS = 8
@@ -60,14 +61,6 @@ def changed(counts: Counts, **changes: Any) -> Counts:
     return replace(counts, plan=replace(counts.plan, scenario_text=other.resolved_text()))
 
 
-def counted(counts: Counts, change: Callable[[str, Tally], None]) -> Counts:
-    """Return counts with other tallies. `change`: gets the phase of each, and changes it."""
-    tallies = TallySet.from_wire(counts.totals.tallies_wire)
-    for (phase, *_rest), tally in tallies.items():
-        change(phase, tally)
-    return replace(counts, totals=replace(counts.totals, tallies_wire=tallies.to_wire()))
-
-
 def violated(found: Conformity) -> list[str]:
     return [each.rule for each in found.rules if each.result == "violated"]
 
@@ -87,7 +80,7 @@ def test_a_run_of_a_corpus_in_the_published_form_conforms(agentx: virtual.Virtua
     }
     text = found["text"]
     assert text.startswith(
-        "conforms to agentx-harness 1.0.12 agentx: 23 rules checked. defaults changed: planned measure phase: 900 s"
+        "conforms to agentx-harness-1.0.12/agentx: 23 rules checked. defaults changed: planned measure phase: 900 s"
     )
     assert text in " ".join(agentx.text.split())
     (corpus_rule,) = [each for each in found["rules"] if each["rule"] == "corpus"]
@@ -97,55 +90,72 @@ def test_a_run_of_a_corpus_in_the_published_form_conforms(agentx: virtual.Virtua
     assert "coverage of the measure phase" in report
 
 
-SCENARIOS: dict[str, dict[str, Any]] = {
-    "ignore_eos": {"request__ignore_eos": False},
-    "recorded_pauses": {"workload__pacing": "recorded"},
-    "max_pause_s": {"workload__max_pause_s": 60},
-    "max_context_tokens": {"workload__max_context_tokens": 9000},
-    "isolate": {"cache__isolate": "run"},
-    "max_system_idle_s": {"workload__max_system_idle_s": 20},
-    "coverage": {"phases__measure_s": 1200},
-}
+def stopped(counts: Counts) -> Counts:
+    return replace(counts, course=replace(counts.course, early_by="SIGINT"))
 
 
-@pytest.mark.parametrize("key", SCENARIOS)
-def test_a_rule_that_the_scenario_violates_is_named(key: str, opened: OpenRun) -> None:
-    found = judged(opened, changed(opened.counts, **SCENARIOS[key]))
-    assert found.conforms is False
-    assert violated(found) == [CHECKS[key].title]
-    assert found.text.startswith(f"does not conform to agentx-harness 1.0.12 agentx: {CHECKS[key].title}: ")
-
-
-def test_without_a_start_within_the_traces_no_user_is_primed(opened: OpenRun) -> None:
-    found = judged(opened, changed(opened.counts, workload__start=None, phases__warmup_until=None))
-    assert violated(found) == [CHECKS[key].title for key in ("begun", "primed")]
-
-
-def test_a_rule_that_the_course_of_the_run_violates_is_named(opened: OpenRun) -> None:
-    counts = opened.counts
-    stopped = replace(counts, course=replace(counts.course, early_by="SIGINT"))
-    assert violated(judged(opened, stopped)) == [CHECKS["not_cancelled"].title]
+def short(counts: Counts) -> Counts:
+    """Return counts of a measure phase of 300 s."""
     windows = [
         dataclasses.replace(window, end_ns=window.start_ns + 300_000_000_000) if window.phase == "measure" else window
         for window in counts.course.windows
     ]
-    short = judged(opened, replace(counts, course=replace(counts.course, windows=tuple(windows))))
-    assert "measure phase: 300 s, wanted at least 900 s" in short.text
+    return replace(counts, course=replace(counts.course, windows=tuple(windows)))
 
 
-@pytest.mark.parametrize(("share", "names"), [(0.01, []), (0.02, ["overflow_ratio"])])
-def test_prompts_that_are_too_long_are_at_most_a_hundredth(share: float, names: list[str], opened: OpenRun) -> None:
+def failed(counts: Counts, share: float = 1.0, text: str = "") -> Counts:
+    """Return counts in which a share of all turns failed with status 400. `text`: of the first of them."""
     errors = FirstErrors()
-    errors.add(FirstError("http", 400, "replay", "This model's maximum context length is 4096 tokens", 1, "w"))
-    counts = counted(opened.counts, lambda _phase, tally: tally.by_status.update({400: int(share * tally.ended)}))
-    totals = replace(counts.totals, errors_wire=errors.to_wire())
-    assert violated(judged(opened, replace(counts, totals=totals))) == [CHECKS[name].title for name in names]
+    errors.add(FirstError("http", 400, "replay", text, 1, "w"))
+    tallies = TallySet.from_wire(counts.totals.tallies_wire)
+    for _key, tally in tallies.items():
+        tally.failed = int(share * tally.ok)
+        tally.ok -= tally.failed
+        tally.by_status[400] = tally.failed
+    return replace(counts, totals=replace(counts.totals, tallies_wire=tallies.to_wire(), errors_wire=errors.to_wire()))
 
 
-def test_failed_turns_of_the_warm_up_and_of_the_measure_phase(opened: OpenRun) -> None:
-    found = judged(opened, counted(opened.counts, lambda _phase, tally: setattr(tally, "failed", tally.ok)))
-    assert violated(found) == [CHECKS["failed_primers"].title]
-    assert "failed turns" in [each.rule for each in found.rules if each.result == "default changed"]
+LONG = "This model's maximum context length is 4096 tokens"
+OTHER = "no such model"
+
+
+@pytest.mark.parametrize(
+    ("keys", "change"),
+    [
+        ("ignore_eos", {"request__ignore_eos": False}),
+        ("recorded_pauses", {"workload__pacing": "recorded"}),
+        ("recorded_pauses", {"workload__speed": 2}),
+        ("max_pause_s", {"workload__max_pause_s": 60}),
+        ("max_context_tokens", {"workload__max_context_tokens": 9000}),
+        ("isolate", {"cache__isolate": "run"}),
+        ("max_system_idle_s", {"workload__max_system_idle_s": 20}),
+        ("coverage", {"phases__measure_s": 1200}),
+        ("begun primed", {"workload__start": None, "phases__warmup_until": None}),
+        ("not_cancelled", stopped),
+        ("least_measured_s", short),
+        ("failed_primers overflow_ratio", partial(failed, text=LONG)),
+        ("failed_primers", partial(failed, share=0.5, text=OTHER)),
+    ],
+)
+def test_a_violated_rule_is_named(keys: str, change: Any, opened: OpenRun) -> None:
+    counts = opened.counts
+    found = judged(opened, changed(counts, **change) if isinstance(change, dict) else change(counts))
+    assert found.conforms is False
+    assert violated(found) == [CHECKS[key].title for key in keys.split()]
+    assert found.text.startswith(f"does not conform to agentx-harness-1.0.12/agentx: {violated(found)[0]}: ")
+
+
+@pytest.mark.parametrize(
+    ("share", "text", "result"),
+    [(0.01, LONG, "ok"), (0.02, LONG, "violated"), (0.01, OTHER, "ok"), (0.3, OTHER, "not known")],
+)
+def test_prompts_that_are_too_long_are_at_most_a_hundredth(
+    share: float, text: str, result: str, opened: OpenRun
+) -> None:
+    """Behind the first text of a status there may be prompts that are too long."""
+    found = {each.rule: each.result for each in judged(opened, failed(opened.counts, share, text)).rules}
+    assert found[CHECKS["overflow_ratio"].title] == result
+    assert (found["failed turns"] == "default changed") == (share > 0.1)
 
 
 def test_the_sets_differ_where_the_packages_do(opened: OpenRun) -> None:
@@ -158,16 +168,32 @@ def test_the_sets_differ_where_the_packages_do(opened: OpenRun) -> None:
     assert CHECKS["coverage"].title not in [each.rule for each in aiperf.rules]
     form = judged(opened, changed(opened.counts, rules="agentperf", slo={"ttft_ms": 5000, "tpot_ms": 50}))
     assert form.conforms is None
-    assert form.text.startswith("has the form of AA-AgentPerf methodology: ")
+    assert form.text.startswith("has the form of agentperf: ")
     assert "private: only their form" in form.text
 
 
-def test_records_or_a_corpus_that_are_missing_are_not_checked(opened: OpenRun, tmp_path: Path) -> None:
+def test_without_records_or_a_corpus_a_run_is_not_known_to_conform(opened: OpenRun, tmp_path: Path) -> None:
     found = conformity(changed(opened.counts, workload__path=str(tmp_path / "gone.jsonl")), None)
-    unknown = {each.rule for each in found.rules if each.result == "not checked"}
-    assert unknown == {
-        CHECKS[key].title for key in ("corpus", "begun", "primed", "coverage", "warmup_turns", "sessions")
-    }
+    unknown = {each.rule for each in found.rules if each.result == "not known"}
+    keys = ("corpus", "begun", "primed", "coverage", "warmup_turns", "sessions")
+    assert (found.conforms, unknown) == (None, {CHECKS[key].title for key in keys})
+    assert found.text.startswith("is not known to conform to agentx-harness-1.0.12/agentx: 18 rules checked. defaults")
+    assert "begin within their traces (turn records are missing)" in found.text
+
+
+def test_of_records_that_are_not_whole_nothing_is_known(opened: OpenRun) -> None:
+    counts = replace(opened.counts, workers=replace(opened.counts.workers, complete=False))
+    found = judged(opened, counts)
+    assert (found.conforms, [each.rule for each in found.rules if each.result == "not known"]) == (
+        None,
+        [CHECKS[key].title for key in ("begun", "primed", "coverage")],
+    )
+
+
+def test_another_workload_does_not_conform(opened: OpenRun) -> None:
+    text = small(rules="agentx").resolved_text()
+    found = judged(opened, replace(opened.counts, plan=replace(opened.counts.plan, scenario_text=text)))
+    assert {CHECKS[key].title for key in ("format", "recorded_pauses", "begun", "primed")} <= set(violated(found))
 
 
 def test_each_rule_has_a_check_and_a_source() -> None:

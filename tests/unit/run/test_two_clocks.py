@@ -57,8 +57,12 @@ def document(name: str) -> dict[str, Any]:
     if data["arrivals"]["kind"] == "closed":
         arrivals = {"kind": "closed", "users": 2, "spawn_per_s": 1}
     elif data["arrivals"]["kind"] == "trace":
-        workload |= {"path": str(ROOT / "scenarios" / workload["path"]), "window": {"from_s": 0, "to_s": 4}}
+        workload |= {"window": {"from_s": 0, "to_s": 4}}
         arrivals = {"kind": "trace", "speed": 1}
+    if workload["kind"] == "replay":
+        workload |= {"path": str(ROOT / "scenarios" / workload["path"])}
+        if workload["pacing"] == "pauses":
+            workload |= {"max_pause_s": 0.05, "start": None}
     if (
         name == "agent-live"
     ):  # the simulator's answers, and with them the tools that are called, follow from the prompts

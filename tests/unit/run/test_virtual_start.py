@@ -35,13 +35,10 @@ LEFT_OUT = "turns of the warm-up left out: it had ended"
 CUTS = "idle times of the whole system cut to max_system_idle_s"
 
 
-def replayed(
-    folder: Path, corpus_path: Path, phases: dict[str, Any], *options: str, **workload: Any
-) -> virtual.VirtualRun:
-    keys = {"kind": "replay", "path": str(corpus_path), "format": "weka", "pacing": "pauses", **workload}
+def replayed(folder: Path, path: Path, phases: dict[str, Any], **workload: Any) -> virtual.VirtualRun:
+    keys = {"kind": "replay", "path": str(path), "format": "weka", "pacing": "pauses", **workload}
     arrivals = {"kind": "closed", "users": USERS, "spawn_per_s": 100}
-    file = scenario(folder, workload=keys, phases={"drain_s": 60, **phases}, arrivals=arrivals)
-    return virtual.run(folder, file, *options)
+    return virtual.run(folder, scenario(folder, workload=keys, phases={"drain_s": 60, **phases}, arrivals=arrivals))
 
 
 @pytest.fixture(scope="module")
@@ -68,8 +65,8 @@ def test_first_sessions_are_primed_in_the_warm_up_and_go_on_from_there(begun: vi
         every = [r for row in recorded for r in row.get("requests", [row])]
         warm = [row for row in rows if row["phase"] == "warmup"]
         later = [row for row in rows if row["phase"] == "measure"]
-        # One turn before the point for each agent that goes on, then two with answers of a token.
-        assert [row["output_tokens"] for row in warm[-2:]] == [1, 1]
+        # One turn before the point for each agent that goes on, then two.
+        assert {row["output_tokens"] for row in warm} == {1}
         assert len(warm) in (3, 4)
         assert len(warm) + len(later) < len(every)
         assert later[0]["cached_tokens"] >= BLOCK, "the prefix of the first measured turn is in the cache"
@@ -78,8 +75,7 @@ def test_first_sessions_are_primed_in_the_warm_up_and_go_on_from_there(begun: vi
     begins_s = (measure["start_wall_ns"] - begun.manifest["phases"][0]["start_wall_ns"]) / 1e9
     assert 0 <= begins_s - begun.after_start_s(last) < 2
     # Sessions after the first ones begin with their first turn.
-    assert min(row["turn_index"] for row in by_root.get(f"s{USERS}", [{"turn_index": 0}])) == 0
-    assert f"s{USERS}" in by_root
+    assert min(row["turn_index"] for row in by_root[f"s{USERS}"]) == 0
 
 
 def test_the_whole_system_is_not_idle_for_longer_than_its_limit(begun: virtual.VirtualRun) -> None:
@@ -175,16 +171,32 @@ def test_a_fork_is_idle_while_all_its_scripts_wait() -> None:
 SHARES = st.floats(0, 1)
 
 
+def outlined(path: Path, *indexes: int, **start: Any) -> list[Any]:
+    """Return the turns of sessions that begin within their traces, and the turns of the warm-up in all."""
+    phases = {"warmup_s": 9, "measure_s": 9}
+    sessions = Sessions(small(workload={**REPLAY, "path": str(path), "start": start}, arrivals=CLOSED, phases=phases))
+    return [*(outline(sessions.begin(index).script, index) for index in indexes), sessions.primers()]
+
+
+def test_turns_of_the_warm_up_do_not_move_the_later_ones(tmp_path: Path) -> None:
+    """Without sub-agents, a session of 12 turns that begins at half its time, with 0 and 2 turns after it in the warm-up."""
+    path = tmp_path / "corpus.jsonl"
+    path.write_text(json.dumps(trajectory(1, 12, Random(1))))
+    none, two = (
+        [turn.ask.due_s for turn in outlined(path, 0, from_share=0.5, to_share=0.5, warmup_turns=turns)[0]]
+        for turns in (0, 2)
+    )
+    assert none[3:] == two[3:]
+    assert none[1] < none[3]
+
+
 @given(number=st.integers(0, 30), turns=st.integers(1, 12), extra=st.integers(0, 15), at=st.tuples(SHARES, SHARES))
 def test_a_session_is_divided_at_its_start(number: int, turns: int, extra: int, at: tuple[float, float]) -> None:
     """Each turn is sent once at most, in the warm-up or later; only the last ones before the start are sent again."""
     folder = Path(tempfile.mkdtemp())
     path = folder / "corpus.jsonl"
     path.write_text(json.dumps(trajectory(number, turns, Random(number))))
-    start = {"from_share": min(at), "to_share": max(at), "warmup_turns": extra}
-    phases = {"warmup_s": 9, "measure_s": 9}
-    sessions = Sessions(small(workload={**REPLAY, "path": str(path), "start": start}, arrivals=CLOSED, phases=phases))
-    (whole, first), primers = (outline(sessions.begin(index).script, index) for index in (1, 0)), sessions.primers()
+    whole, first, primers = outlined(path, 1, 0, from_share=min(at), to_share=max(at), warmup_turns=extra)
     shutil.rmtree(folder)
     warm = [turn for turn in first if turn.ask.phase == "warmup"]
     rest = first[len(warm) :]
@@ -194,7 +206,6 @@ def test_a_session_is_divided_at_its_start(number: int, turns: int, extra: int, 
     assert len(rest) + primers.extra <= len(whole)
     agents = {turn.path for turn in whole}
     assert primers.turns - primers.extra <= len(agents)
-    assert [turn.ask.output_tokens for turn in warm[len(warm) - primers.extra :]] == [1] * primers.extra
-    # Of the turns of the whole session, those after the start are sent at the same distances, from the measure phase on.
+    assert all(turn.ask.output_tokens == 1 for turn in warm)
     tokens = [turn.input_tokens for turn in whole]
     assert all(turn.input_tokens in tokens for turn in first)
