@@ -46,7 +46,9 @@ def table(comparisons: Sequence[Comparison]) -> list[Table]:
     rows: list[Sequence[Cell]] = []
     for comparison in comparisons:
         row = next(row for row in comparison.rows if row.figure == ATTAINED)
-        for side, answer in zip(comparison.paired, ("", row.answer if row.tested else "not tested"), strict=True):
+        for side, answer in zip(
+            comparison.paired, ("", row.answer if row.tested else f"not tested: {row.untested}"), strict=True
+        ):
             attained = side.mean(ATTAINED.name)
             share = None if attained is None else percent(attained)
             rows.append((comparison.class_name, side.label, share, side.mean(_LATE.name), answer))

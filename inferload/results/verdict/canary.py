@@ -55,9 +55,9 @@ class References(Struct, frozen=True):
 
     @property
     def sha256(self) -> str:
-        """Digest of prompts and answers, without servers and models: equal servers have equal digests."""
-        known = [(self.prompts[each.prompt], each.texts) for each in self.references]
-        return hashlib.sha256(msgspec.json.encode(known)).hexdigest()
+        """Digest of prompts and answers, without servers and models: any number of equal servers have equal digests."""
+        known = {(self.prompts[each.prompt], *sorted(each.texts)) for each in self.references}
+        return hashlib.sha256(msgspec.json.encode(sorted(known))).hexdigest()
 
 
 def judge(answer: Answer, own: Reference, others: Sequence[Reference]) -> str:
@@ -197,6 +197,8 @@ def wrong_text(canary: Canary | None) -> str:
 
 def note(canary: Canary) -> str:
     """Return the remark on answers that changed under load, or were not judged; empty without one."""
+    if not canary.asked:
+        return "no canary was sent, so that nothing is known of the answers: raise canary.share or the number of turns"
     counts: Mapping[str, int] = canary.by_class
     parts = []
     if changed := counts.get("changed", 0):

@@ -5,11 +5,14 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from summaries import results
 
 from inferload.results.documents.summary_document import Canary
+from inferload.results.documents.verdict_document import GateResult
 from inferload.results.verdict.canary import Answer, JudgedAnswers, Reference, References, judge, note, wrong_text
+from inferload.results.verdict.outcome import wrong_canaries
 from inferload.turns.record import Failure
-from inferload.turns.tally import WRONG, TallySet
+from inferload.turns.tally import TallySet
 
 COUNT = "One, two, three, four, five, six, seven, eight, nine, ten, eleven, twelve."
 PLANETS = "Mercury, Venus, Earth, Mars, Jupiter, Saturn, Uranus and Neptune."
@@ -126,11 +129,39 @@ def test_counts_examples_and_digest() -> None:
     assert "of 1 of their prompts asked again without load, 1 had the first answer" in note(block)
     assert len(block.examples["changed"]) == 3
     assert block.by_target == {"http://a": 14}
-    moved = tuple(Reference(each.prompt, "http://b", "n", each.texts) for each in known.references)
-    assert References(known.prompts, moved).sha256 == known.sha256 == block.references_sha256
-    assert References(("Count!", "Planets?"), known.references).sha256 != known.sha256
+    assert known.sha256 == block.references_sha256
+
+
+def test_equal_servers_have_the_digest_of_one() -> None:
+    prompts, both = ("Count.", "Planets?"), (COUNT, PLANETS)
+    one = tuple(Reference(at, "http://a", "m", (text, "x")) for at, text in enumerate(both))
+    more = tuple(Reference(at, "http://b", "n", ("x", text)) for at, text in enumerate(both))
+    assert References(prompts, one + more).sha256 == References(prompts, one).sha256
+    assert References(("Count!", "Planets?"), one).sha256 != References(prompts, one).sha256
 
 
 def test_a_run_without_wrong_answers_has_no_text() -> None:
-    assert wrong_text(None) == wrong_text(Canary(asked=3, by_class={"ok": 3})) == note(Canary(by_class={"ok": 3})) == ""
-    assert set(WRONG) == {"empty", "cut", "swapped", "broken"}
+    good = Canary(asked=3, by_class={"ok": 3})
+    assert wrong_text(None) == wrong_text(good) == note(good) == ""
+    assert note(Canary()).startswith("no canary was sent")
+
+
+@pytest.mark.parametrize(
+    ("gate", "passed", "measured", "allowed"),
+    [
+        ("canary_failed <= 2", True, 2, True),
+        (" canary_failed<3", True, 2, True),
+        ("canary_failed <= 2", True, 1, False),  # the other one in the warm-up, or when it was asked again
+        ("canary_failed < 2", False, 2, False),  # named in comparisons, too
+        ("canary_failed{chat} <= 2", True, 2, False),  # another class may have them
+        ("canary_changed_ratio < 1", True, 2, False),
+    ],
+)
+def test_only_a_gate_that_counts_all_wrong_answers_allows_them(
+    gate: str, passed: bool, measured: int, allowed: bool
+) -> None:
+    block = {"asked": 9, "wrong": 2, "by_class": {"cut": 2, "ok": 7}}
+    found = wrong_canaries(
+        results({"canary": block, "rates": {"canary_failed": measured}}), [GateResult(gate=gate, passed=passed)]
+    )
+    assert found == ("" if allowed else "2 of 9 canary answers wrong: cut 2")
