@@ -1,11 +1,12 @@
 """Canaries of a run on the master: asked without load before it, judged during it, and asked once more after it if they changed."""
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
 import msgspec
+from msgspec.structs import replace as replaced
 
 from inferload.base.errors import UsageError
 from inferload.base.numbers import plural
@@ -18,6 +19,7 @@ from inferload.client.requests.calls import call_of
 from inferload.client.turn_record import TurnResult
 from inferload.results.verdict.canary import JudgedAnswers, Reference, References
 from inferload.run.process.canary_orders import CanaryOrders, EndedCanary, answer_of
+from inferload.run.process.class_requests import ClassOptions
 from inferload.run.process.run_spec import RunSpec
 from inferload.run.process.settings import ProcessSettings, client_settings
 from inferload.scenario.schema.request import RequestOptions
@@ -30,16 +32,18 @@ _SAMPLING = ("temperature", "top_p", "top_k", "min_p", "seed", "ignore_eos", "mi
 
 @dataclass(frozen=True, slots=True)
 class _Sender:
-    """Requests without load. `request`: options of the run."""
+    """Requests without load, with the headers of a class that uses the model."""
 
     spec: RunSpec
     own: ProcessSettings
-    request: RequestOptions
+    by_model: Mapping[str, ClassOptions]
 
     def send(self, target: Target, model: str, body: str, sent: SentTurns) -> TurnResult:
+        of_class = self.by_model[model]
         settings: ClientSettings = client_settings(self.spec.scenario, target, model, self.own, "canary")
-        settings = replace(settings, endpoint=self.request.endpoint)
-        return send(settings, FirstTurn.of(body.encode(), self.request), body.encode(), sent)
+        settings = replace(settings, endpoint=of_class.request.endpoint)
+        headers = of_class.headers_to(self.own.may_send_to(target))
+        return send(settings, FirstTurn.of(body.encode(), of_class.request, headers), body.encode(), sent)
 
 
 @dataclass(eq=False)
@@ -56,11 +60,16 @@ class Canaries:
 
     @classmethod
     def asked(
-        cls, spec: RunSpec, own: ProcessSettings, servers: Sequence[ServerFacts], request: RequestOptions
+        cls,
+        spec: RunSpec,
+        own: ProcessSettings,
+        servers: Sequence[ServerFacts],
+        request: RequestOptions,
+        of_classes: Mapping[str, ClassOptions],
     ) -> Self:
         """Ask each server for each prompt twice, one request at a time. UsageError if one is not answered."""
-        models = spec.models or list(dict.fromkeys(facts.model for facts in servers))
-        orders, sender = _orders(spec, request, models), _Sender(spec, own, request)
+        by_model = _by_model(spec, servers, request, of_classes)
+        orders, sender = _orders(spec, request, [*by_model]), _Sender(spec, own, by_model)
         known: list[Reference] = []
         for facts in servers:
             for model, bodies in orders.bodies.items():
@@ -96,6 +105,16 @@ class Canaries:
             body = self.orders.bodies[each.model][each.prompt]
             result = self._sender.send(targets[each.target], each.model, body, SentTurns())
             self.answers.add_later(answer_of(result, each.prompt, each.model))
+
+
+def _by_model(
+    spec: RunSpec, servers: Sequence[ServerFacts], request: RequestOptions, of_classes: Mapping[str, ClassOptions]
+) -> dict[str, ClassOptions]:
+    """Return the models of the turns, each with the options of a class that uses it."""
+    own = [replaced(options, request=request) for options in of_classes.values()]
+    of_run = next((options for options in own if options.model is None), ClassOptions(request))
+    models = spec.models or [facts.model for facts in servers] if spec.scenario.needs_model else []
+    return dict.fromkeys(models, of_run) | {options.model: options for options in own if options.model is not None}
 
 
 def _orders(spec: RunSpec, request: RequestOptions, models: Sequence[str]) -> CanaryOrders:
