@@ -5,11 +5,13 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+import pyarrow as pa
 import pytest
 import virtual
 from e2e_runs import scenario
 
 from inferload.base.errors import UsageError
+from inferload.results.summarise.groups import facts, groups_by_class
 from inferload.scenario.scenario import load
 from inferload.workload.content.script import outline
 from inferload.workload.sessions import Sessions
@@ -82,6 +84,25 @@ def check_figures(run: virtual.VirtualRun, groups: dict[str, dict[str, list[dict
     assert run.summary["rates"]["achieved_sessions_per_s"] == pytest.approx(
         sessions["started"] / run.summary["window_s"]
     )
+
+
+def test_only_whole_groups_have_a_time_and_a_class_without_turns_has_none() -> None:
+    samples = {  # of each group: start and end in s, failure
+        "s1": [(1, 2, None), (1, 4, None)],
+        "s2": [(2, 3, None)],  # the other one was never sent
+        "s3": [(3, 4, None), (3, 5, "cut")],
+    }
+    rows = [
+        {"session_id": f"{group}/#{at}", "turn_index": 0, "class": "a", "phase": "measure", "planned_ns": start * 10**9}
+        | {"sent_ns": start * 10**9, "closed_ns": end * 10**9, "final": True, "failure": failure}
+        for group, each in samples.items()
+        for at, (start, end, failure) in enumerate(each, 1)
+    ]
+    for parts in ([facts(pa.Table.from_pylist(rows))], []):
+        found = groups_by_class(parts, {"a": 2, "b": 4})
+        assert (found["b"].begun, found["b"].group_s.count, found["a"].begun) == (0, 0, 3 * len(parts))
+    found = groups_by_class([facts(pa.Table.from_pylist(rows))], {"a": 2})
+    assert (found["a"].done, found["a"].group_s.mean, found["a"].straggler_ratio.max) == (1, 3.0, 1.5)
 
 
 def test_all_but_one_sample_hit_the_prompt_of_their_group(tmp_path: Path) -> None:
