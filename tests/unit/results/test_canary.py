@@ -58,18 +58,18 @@ def test_an_answer_has_its_class(text: str, finish: str | None, found: str) -> N
 
 
 @pytest.mark.parametrize(
-    ("failure", "found"),
+    ("more", "found"),
     [
-        (Failure.EMPTY, "empty"), (Failure.CUT, "cut"), (Failure.BAD_EVENT, "broken"), (Failure.UNFINISHED, "unfinished"),
-        (Failure.HTTP_5XX, "unanswered"), (Failure.TIMEOUT_TURN, "unanswered"), (Failure.CONNECT, "unanswered"),
+        ({"failure": Failure.EMPTY}, "empty"),
+        ({"failure": Failure.CUT}, "cut"),
+        ({"failure": Failure.BAD_EVENT}, "broken"),
+        ({"failure": Failure.UNFINISHED}, "unfinished"),
+        *(({"failure": each}, "unanswered") for each in (Failure.HTTP_5XX, Failure.TIMEOUT_TURN, Failure.CONNECT)),
+        ({"finish": "length", "whole": False}, "cut"),  # below its limit
     ],
-)  # fmt: skip
-def test_a_failure_is_a_wrong_answer_only_if_the_server_gave_one(failure: Failure, found: str) -> None:
-    assert judged(COUNT[:5], None, failure=failure) == found
-
-
-def test_a_limit_that_was_not_reached_is_a_cut() -> None:
-    assert judged(COUNT[:30], "length", whole=False) == "cut"
+)
+def test_a_failure_is_a_wrong_answer_only_if_the_server_gave_one(more: dict[str, Any], found: str) -> None:
+    assert judged(COUNT[:30], **{"finish": None, **more}) == found
 
 
 @pytest.mark.parametrize(
