@@ -511,6 +511,11 @@ def test_each_class_is_compared_with_itself_alone_and_the_one_that_loses_most_is
     ]
     assert shares == [(0.9, 0.85), (0.96, 0.6)]
     assert "No class attains less of its SLO." in command("compare", mix, alone[0], alone[1], *words[-4:])
+    with edited(mix / "run.json") as manifest:
+        manifest["scenario"]["text"] = json.dumps({"workload": {"kind": "mix"}, "slo": {"ttft_ms": 1}})
+    found = command(*words)
+    assert "It is not known which class loses most: attainment of a and b is not known or not comparable." in found
+    assert "Loses most" not in found
     assert "--class c: 0 of the sides has turns of it" in command(*words, "--class", "c", code=2)
 
 
