@@ -271,7 +271,9 @@ class TurnClients:
         from inferload.run.process.canary_orders import CanaryOrders  # of few scenarios
         from inferload.run.worker.canaries import Canaries
 
-        return Canaries(msgspec.convert(self._canary, CanaryOrders), self._seed, self._settings)
+        return Canaries(
+            msgspec.convert(self._canary, CanaryOrders), self._seed, self._settings[: len(self._assignment.targets)]
+        )
 
     def close(self) -> None:
         """Close all clients. No turn may be in flight."""

@@ -56,14 +56,8 @@ def test_each_class_sends_its_key_headers_priority_and_model(tmp_path: Path) -> 
             continue
         sent = json.loads(body)
         tenant = [line.partition(": ")[2] for line in head.split("\r\n") if line.lower().startswith("x-tenant:")]
-        seen = (
-            keyed_server.key_of(request),
-            tuple(tenant),
-            sent.get("priority"),
-            sent["temperature"],
-            "X-Team: a" in head,
-        )
-        by_model.setdefault(sent["model"], set()).add(seen)
+        options = sent.get("priority"), sent["temperature"], "X-Team: a" in head
+        by_model.setdefault(sent["model"], set()).add((keyed_server.key_of(request), tuple(tenant), *options))
     assert by_model == {
         "adapter": {(KEYS["gold"], ("gold",), -3, 0.5, True)},
         "base": {(KEYS["bronze"], ("all",), None, 0.5, True)},

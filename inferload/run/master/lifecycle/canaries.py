@@ -70,6 +70,8 @@ class Canaries:
         """Ask each server for each prompt twice, one request at a time. UsageError if one is not answered."""
         by_model = _by_model(spec, servers, request, of_classes)
         orders, sender = _orders(spec, request, [*by_model]), _Sender(spec, own, by_model)
+        requests = 2 * len(servers) * sum(map(len, orders.bodies.values()))
+        logger.info("canary: %s without load, one at a time", plural(requests, "request"))
         known: list[Reference] = []
         for facts in servers:
             for model, bodies in orders.bodies.items():
