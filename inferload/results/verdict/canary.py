@@ -73,9 +73,9 @@ def judge(answer: Answer, own: Reference, others: Sequence[Reference]) -> str:
         return "ok"
     if answer.failure is not None:
         return _OF_FAILURE[Failure(answer.failure)]
-    if not answer.text.strip() and all(text.strip() for text in own.texts):
-        return "empty"
     text, every = _without_end(answer.text), [text for each in (own, *others) for text in each.texts]
+    if not text.strip() and all(_without_end(reference).strip() for reference in own.texts):
+        return "empty"
     if _is_invalid(text) and not any(map(_is_invalid, map(_without_end, every))):
         return "broken"
     if answer.finish_reason != "stop" and _is_endless(text, max(_runs(each)[0] for each in every)):

@@ -36,6 +36,7 @@ def judged(text: str, finish: str | None = "stop", own: str = COUNT, other: str 
         (COUNT, None, "ok"),  # nothing is missing
         ("", "stop", "empty"),
         (" \n", "length", "empty"),
+        ("\ufffd", "stop", "empty"),
         (COUNT[:30], None, "cut"),
         (COUNT[:30], "stop", "changed"),  # the model ended it
         (COUNT[:30], "length", "changed"),
