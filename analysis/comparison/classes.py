@@ -1,6 +1,6 @@
 """Several classes of turns compared on the same sides, such as each tenant alone and in the mix: which of them loses."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from inferload.base.errors import UsageError
@@ -30,8 +30,9 @@ def by_class(sides: Sequence[Side], classes: Iterable[str], names: tuple[str, ..
             missing = f"{len(having)} of the sides has turns of it; name a run of it alone and one of the mix"
             raise UsageError(f"--class {name}: {missing}")
         of_name = [of_class(side, name, names) for side in having]
-        labels = [side.label if len(wanted) == 1 else f"{side.label}: {name}" for side in of_name]
-        found.append((name, [replace(side, label=label) for side, label in zip(of_name, labels, strict=True)]))
+        if len(wanted) > 1:
+            of_name = [replace(side, label=f"{side.label}: {name}") for side in of_name]
+        found.append((name, of_name))
     return found
 
 
@@ -44,23 +45,31 @@ def table(comparisons: Sequence[Comparison]) -> list[Table]:
     if len({comparison.class_name for comparison in comparisons}) < 2:
         return []
     rows: list[Sequence[Cell]] = []
-    for comparison in comparisons:
-        row = next(row for row in comparison.rows if row.figure == ATTAINED)
-        for side, answer in zip(comparison.paired, ("", row.answer if row.tested else "not tested"), strict=True):
-            attained = side.mean(ATTAINED.name)
-            share = None if attained is None else percent(attained)
-            rows.append((comparison.class_name, side.label, share, side.mean(_LATE.name), answer))
-    columns: Sequence[str | Head] = ("class", "side", ATTAINED.head, _LATE.head, "answer")
-    return [Table("suffers", "Who loses", columns, rows, _loser(comparisons))]
-
-
-def _loser(comparisons: Sequence[Comparison]) -> str:
     lost: dict[str, float] = {}
+    unknown: dict[str, None] = {}
     for comparison in comparisons:
-        before, after = (side.mean(ATTAINED.name) for side in comparison.paired)
-        if before is None or after is None:
-            return "It is not known which class loses most: not each has an SLO."
-        lost[comparison.class_name] = max(before - after, lost.get(comparison.class_name, 0.0))
+        row = next((row for row in comparison.rows if row.figure == ATTAINED), None)
+        answer = "not comparable"  # other limits
+        if row is not None and row.answer != answer:
+            answer = row.answer if row.tested else f"not tested: {row.untested}"
+        attained = [side.mean(ATTAINED.name) for side in comparison.paired]
+        for side, share, text in zip(comparison.paired, attained, ("", answer), strict=True):
+            shown = None if share is None else percent(share)
+            rows.append((comparison.class_name, side.label, shown, side.mean(_LATE.name), text))
+        before, after = attained
+        if before is None or after is None or answer == "not comparable":
+            unknown[comparison.class_name] = None
+        else:
+            lost[comparison.class_name] = max(before - after, lost.get(comparison.class_name, 0.0))
+    columns: Sequence[str | Head] = ("class", "side", ATTAINED.head, _LATE.head, "answer")
+    return [Table("suffers", "Who loses", columns, rows, _loser(lost, [*unknown]))]
+
+
+def _loser(lost: Mapping[str, float], unknown: Sequence[str]) -> str:
+    """Return the note. `lost`: attainment, by class."""
+    if unknown:
+        attained = f"attainment of {' and '.join(unknown)} is not known or not comparable"
+        return f"It is not known which class loses most: {attained}."
     name = max(lost, key=lambda each: lost[each])
     if lost[name] <= 0:
         return "No class attains less of its SLO."

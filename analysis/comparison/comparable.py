@@ -82,7 +82,7 @@ def differences(baseline: Side, candidate: Side, allowed: Collection[str] = ()) 
     warnings += _lengths(baseline, candidate) + _in_flight(baseline, candidate)
     references = baseline.canary_references, candidate.canary_references
     if all(references) and references[0] != references[1]:
-        warnings.append("the answers to the canary prompts without load differ: the sides do not compute the same")
+        warnings.append("the answers to the canary prompts without load differ between the sides")
     for key, (before, after) in _of_servers(first, second).items():
         if key == "variant" and (before, after) == (baseline.label, candidate.label):
             continue  # as the sides are called

@@ -31,6 +31,7 @@ from inferload.results.documents.search_document import SearchDocument, Searched
 from inferload.results.documents.summary_document import Summary
 from inferload.results.open_run import OpenRun
 from inferload.results.summary_notes import notes_on_tokens
+from inferload.results.verdict.outcome import wrong_canaries
 from inferload.scenario.files import catalog
 from inferload.scenario.scenario import Scenario
 
@@ -245,9 +246,10 @@ def _client_fault(summary: Summary) -> str | None:
 
 
 def remarks_of(summary: Summary, conditions: Sequence[Condition] = ()) -> tuple[str, ...]:
-    """Reasons of a suspect measurement, with their remedies, and notes on the figures of the conditions."""
+    """Wrong canary answers, reasons of a suspect measurement, with remedies, and notes on the figures of the conditions."""
     notes = [note for limit in conditions for note in notes_on_tokens(limit.measure, summary.turns)]
-    return (*(reason.text for reason in summary.verdict.deciding), *dict.fromkeys(notes))
+    wrong = filter(None, [wrong_canaries(summary, summary.verdict.gates)])
+    return (*wrong, *(reason.text for reason in summary.verdict.deciding), *dict.fromkeys(notes))
 
 
 def latest(progress: Path) -> dict[str, Any] | None:

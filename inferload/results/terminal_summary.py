@@ -83,7 +83,7 @@ def brief(summary: documents.Summary, load: str = "") -> str:
     summary = mapped(summary, escaped)
     lines = [*_head(summary, escaped(load)), *_gates(summary.verdict.gates), *_latency(summary)]
     rows = [*_load_rows(summary), *_request_rows(summary.other_requests)]
-    if (canary := summary.canary) is not None:
+    if (canary := summary.canary) is not None and canary.asked:
         rows.append(("canary", f"{canary.asked} asked: {failures.counts_by_name(canary.by_class)}"))
     rows += [("client", _client(summary.client)), *_server_rows(summary.servers)]
     if arms := _against_earlier(summary.cache.earlier):

@@ -10,7 +10,6 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from inferload.base.numbers import percent
 from inferload.scenario.schema.chat import ONE, Chat, ContextLimit, Documents, Group, Images
 from inferload.scenario.schema.distributions import Constant, Distribution, draw_count, mean_of
 from inferload.turns.record import SAMPLE
@@ -256,10 +255,9 @@ class DocumentPool:
     def in_words(self) -> str:
         """Return the line of the plan."""
         documents = self._documents
-        share = self._popularity.shares[0]
         return (
             f"{documents.per_turn} of {documents.count:,} documents {documents.position} each question; "
-            f"the most frequent one is {percent(share)} of all draws"
+            f"{self._popularity.in_words()}"
         )
 
 

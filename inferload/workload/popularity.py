@@ -10,6 +10,8 @@ from functools import lru_cache
 from itertools import accumulate
 from random import Random
 
+from inferload.base.numbers import percent
+
 
 class Zipf:
     """Draws of `count` choices, from 0; choice 0 is drawn most often. An exponent of 0 draws all equally often."""
@@ -26,6 +28,10 @@ class Zipf:
         """Probability of each choice."""
         lower = [0.0, *self._sums]
         return [(high - low) / self._sums[-1] for low, high in zip(lower, self._sums, strict=False)]
+
+    def in_words(self) -> str:
+        """Return the part of a line of the plan."""
+        return f"the most frequent one is {percent(self.shares[0])} of all draws"
 
 
 @lru_cache(maxsize=16)

@@ -27,7 +27,7 @@ class Corruption:
     """Draws the answers to corrupt. `swapped`: the latest answer to another prompt with the same limit."""
 
     def __init__(self, by_kind: Mapping[str, float], seed: int) -> None:
-        self._by_kind = by_kind
+        self._kinds = {**by_kind, "": max(0.0, 1 - sum(by_kind.values()))}
         self._random = Random(f"{seed}/corruption")
         self._latest: dict[int, CompletionRequest] = {}  # by limit
 
@@ -37,7 +37,7 @@ class Corruption:
         other = self._latest.get(limit)
         if other is None or other.tokens != completion.tokens:
             self._latest[limit] = completion
-        kind = self._drawn() if loaded else ""
+        (kind,) = self._random.choices([*self._kinds], [*self._kinds.values()]) if loaded else ("",)
         if kind == "swapped" and other is not None:
             script, tokens, ends = other.script, other.output_tokens, other.ends_itself
             return replace(completion, script=script, output_tokens=tokens, ends_itself=ends), None
@@ -50,14 +50,6 @@ class Corruption:
             piece = TokenPiece(CONTENT, f" {word}", word)
             return replace(completion, script=_of_pieces(completion, *[piece] * completion.output_tokens)), None
         return completion, None
-
-    def _drawn(self) -> str:
-        at = self._random.random()
-        for kind, share in self._by_kind.items():
-            if at < share:
-                return kind
-            at -= share
-        return ""
 
 
 def _of_pieces(completion: CompletionRequest, *pieces: TokenPiece) -> Script:

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from inferload.base.arrow import pc
 from inferload.figures.limits.slo import SLO_MEASURES, Slo
 from inferload.figures.turn_batch import TurnBatch
-from inferload.figures.turn_values import SLICES, coded
+from inferload.figures.turn_values import SLICES
 from inferload.results.documents.figures_document import Figures
 from inferload.results.statistics.intervals import share_of_counts
 from inferload.results.summarise.counts import Counts
@@ -27,13 +27,12 @@ def with_intervals(by_class: Mapping[str, Figures], run: Counts, turns: Turns | 
     A class with dropped sessions, whose instants are not known, has none.
     """
     judged = {name: part.slo for name, part in by_class.items() if part.slo is not None}
-    if turns is None or len(judged) < 2:
-        return dict(by_class)
-    met, counts = _by_slice(run, turns, [*judged])
     found = dict(by_class)
-    for row, (name, slo) in enumerate(judged.items()):
-        if counts[row].sum() == slo.turns and met[row].sum() == slo.met:
-            within = share_of_counts(met[row], counts[row])
+    if turns is None or len(judged) < 2:
+        return found
+    for (name, slo), met, counts in zip(judged.items(), *_by_slice(run, turns, [*judged]), strict=True):
+        if (met.sum(), counts.sum()) == (slo.met, slo.turns):
+            within = share_of_counts(met, counts)
             interval = [within.low, within.high] if within.low is not None else None
             found[name] = replace(found[name], slo=replace(slo, interval=interval))
     return found
@@ -48,15 +47,11 @@ def _by_slice(run: Counts, turns: Turns, names: list[str]) -> tuple[Floats, Floa
     met, counts = np.zeros((len(names), SLICES)), np.zeros((len(names), SLICES))
     for table in turns.read(_COLUMNS):
         for part in table.filter(pc.equal(table["phase"], "measure")).to_batches(max_chunksize=_AT_ONCE):
-            workers: dict[str | None, int] = {}
-            worker = coded(part["worker"], workers)
-            shift_ns = np.array([shifts_ns[name or ""] for name in workers], dtype=np.int64)
-            at_ns = part["planned_ns"].to_numpy() + shift_ns[worker] - start_ns
-            slot = np.clip(at_ns * SLICES // (end_ns - start_ns), 0, SLICES - 1)
             for row, name in enumerate(names):
-                mine = pc.equal(part["class"], name)
-                of_class = TurnBatch.of_columns(part.filter(mine))
-                at = slot[mine.to_numpy(zero_copy_only=False)]
-                counts[row] += np.bincount(at, minlength=SLICES)
-                met[row] += np.bincount(at[slos[row].judge(of_class).met], minlength=SLICES)
+                mine = part.filter(pc.equal(part["class"], name))
+                shift_ns = np.array([shifts_ns[worker] for worker in mine["worker"].to_pylist()], dtype=np.int64)
+                at_ns = mine["planned_ns"].to_numpy() + shift_ns - start_ns
+                slot = np.clip(at_ns * SLICES // (end_ns - start_ns), 0, SLICES - 1)
+                counts[row] += np.bincount(slot, minlength=SLICES)
+                met[row] += np.bincount(slot[slos[row].judge(TurnBatch.of_columns(mine)).met], minlength=SLICES)
     return met, counts

@@ -1,6 +1,10 @@
 """Groups of samples that start together, from turn records: time of each group, and how long its slowest sample holds it up."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import groupby
+from operator import itemgetter
+from statistics import median
+from typing import Any
 
 import numpy as np
 
@@ -36,22 +40,15 @@ def groups_by_class(parts: Iterable[pa.Table], samples: Mapping[str, int]) -> di
     times: dict[str, list[float]] = {name: [] for name in samples}
     ratios: dict[str, list[float]] = {name: [] for name in samples}
     for part in parts:
-        sums = [("begun", "max"), ("failed", "max"), ("whole", "max"), ("sent_ns", "min"), ("closed_ns", "max")]
-        by_sample = part.group_by(["class", "group", "sample"]).aggregate(sums)
-        for name, most in samples.items():
-            mine = by_sample.filter(pc.equal(by_sample["class"], name)).sort_by("group")
-            starts = np.flatnonzero(np.array(mine["group"]) != np.array(["", *mine["group"].to_pylist()])[:-1])
-            column = {key: np.array(mine[key]) for key in mine.column_names}
-            for low, high in zip(starts.tolist(), [*starts[1:].tolist(), len(mine)], strict=True):
-                rows = slice(low, high)
-                if not column["begun_max"][rows].any():
-                    continue
-                begun[name] += 1
-                if high - low == most and column["whole_max"][rows].all() and not column["failed_max"][rows].any():
-                    ended_ns, sent_ns = column["closed_ns_max"][rows], column["sent_ns_min"][rows]
-                    lasted_ns = ended_ns - sent_ns
-                    times[name].append((ended_ns.max() - sent_ns.min()) / NS_PER_S)
-                    ratios[name].append(lasted_ns.max() / np.median(lasted_ns))
+        for name, rows in _groups(part):
+            if name not in samples or not any(row["begun"] for row in rows):
+                continue
+            begun[name] += 1
+            if len(rows) == samples[name] and all(row["whole"] and not row["failed"] for row in rows):
+                lasted_ns = [row["closed_ns"] - row["sent_ns"] for row in rows]
+                ended_ns = max(row["closed_ns"] for row in rows)
+                times[name].append((ended_ns - min(row["sent_ns"] for row in rows)) / NS_PER_S)
+                ratios[name].append(max(lasted_ns) / median(lasted_ns))
     return {
         name: Groups(
             samples=most,
@@ -62,3 +59,15 @@ def groups_by_class(parts: Iterable[pa.Table], samples: Mapping[str, int]) -> di
         )
         for name, most in samples.items()
     }
+
+
+def _groups(part: pa.Table) -> Iterator[tuple[str, list[dict[str, Any]]]]:
+    """Yield the class and the samples of each group."""
+    sums = [("begun", "max"), ("failed", "max"), ("whole", "max"), ("sent_ns", "min"), ("closed_ns", "max")]
+    by_sample = part.group_by(["class", "group", "sample"]).aggregate(sums)
+    by_sample = by_sample.rename_columns(
+        [name.removesuffix("_max").removesuffix("_min") for name in by_sample.column_names]
+    )
+    rows = by_sample.sort_by([("class", "ascending"), ("group", "ascending")]).to_pylist()
+    for (name, _group), of_group in groupby(rows, itemgetter("class", "group")):
+        yield name, [*of_group]

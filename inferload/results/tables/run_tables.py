@@ -232,15 +232,18 @@ def _others(summary: Results) -> list[Table]:
     ]
 
 
+_MOST_SHOWN = 40  # characters of a text; summary.json has more
+
+
 def _canary(summary: Results) -> list[Table]:
-    """Canary answers by class, with the first example of each that is not the answer without load."""
+    """Canary answers by class, with the begin of the first example of each that is not the answer without load."""
     if (canary := summary.canary) is None:
         return []
     rows: Rows = []
-    for name, count in {name: canary.by_class.get(name, 0) for name in (*canary.by_class, *canary.again)}.items():
-        example = next(iter(canary.examples.get(name, ())), None)
-        texts = ("", "", "") if example is None else (example.prompt, example.answer, example.reference)
-        rows.append((name, count, canary.again.get(name, 0), *texts))
+    for name in dict.fromkeys((*canary.by_class, *canary.again)):
+        texts = [(each.prompt, each.answer, each.reference) for each in canary.examples.get(name, ())] or [("", "", "")]
+        begins = (text if len(text) <= _MOST_SHOWN else f"{text[:_MOST_SHOWN]}..." for text in texts[0])
+        rows.append((name, canary.by_class.get(name, 0), canary.again.get(name, 0), *begins))
     columns: Columns = ["answer", "under load", "asked again", "first prompt", "first answer", "without load"]
     note = "All phases; in no figure of the turns. Empty, cut, swapped and broken answers fail the run."
     return [Table("canary", "Canary answers", columns, rows, note)]

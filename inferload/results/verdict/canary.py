@@ -55,9 +55,9 @@ class References(Struct, frozen=True):
 
     @property
     def sha256(self) -> str:
-        """Digest of prompts and answers, without servers and models: equal servers have equal digests."""
-        known = [(self.prompts[each.prompt], each.texts) for each in self.references]
-        return hashlib.sha256(msgspec.json.encode(known)).hexdigest()
+        """Digest of prompts and answers, without servers and models: any number of equal servers have equal digests."""
+        known = {(self.prompts[each.prompt], *sorted(each.texts)) for each in self.references}
+        return hashlib.sha256(msgspec.json.encode(sorted(known))).hexdigest()
 
 
 def judge(answer: Answer, own: Reference, others: Sequence[Reference]) -> str:
@@ -73,12 +73,12 @@ def judge(answer: Answer, own: Reference, others: Sequence[Reference]) -> str:
         return "ok"
     if answer.failure is not None:
         return _OF_FAILURE[Failure(answer.failure)]
-    if not answer.text.strip() and all(text.strip() for text in own.texts):
-        return "empty"
     text, every = _without_end(answer.text), [text for each in (own, *others) for text in each.texts]
+    if not text.strip() and all(_without_end(reference).strip() for reference in own.texts):
+        return "empty"
     if _is_invalid(text) and not any(map(_is_invalid, map(_without_end, every))):
         return "broken"
-    if answer.finish_reason != "stop" and _is_endless(text, max(map(_longest_run, every))):
+    if answer.finish_reason != "stop" and _is_endless(text, max(_runs(each)[0] for each in every)):
         return "broken"
     if any(_is_answer_to(text, own, other) for each in others for other in each.texts):
         return "swapped"
@@ -99,18 +99,18 @@ def _is_invalid(text: str) -> bool:
     )
 
 
-def _run(text: str, period: int) -> int:
-    """Return the length of the longest part of a text that repeats a period, 0 with less than _REPEATS."""
-    longest = length = 0
-    for at in range(period, len(text)):
-        length = length + 1 if text[at] == text[at - period] else 0
-        longest = max(longest, length)
-    return longest + period if longest >= (_REPEATS - 1) * period else 0
-
-
 @lru_cache(1024)  # of references
-def _longest_run(text: str) -> int:
-    return max((_run(text, period) for period in range(1, min(_LONGEST, len(text) // _REPEATS) + 1)), default=0)
+def _runs(text: str) -> tuple[int, int]:
+    """Return the lengths of the longest part of a text that repeats a period, and of the longest such part at its end; 0: none."""
+    longest, last = [0], [0]
+    for period in range(1, min(_LONGEST, len(text) // _REPEATS) + 1):
+        length = 0
+        for at in range(period, len(text)):
+            length = length + 1 if text[at] == text[at - period] else 0
+            if length >= (_REPEATS - 1) * period:
+                longest.append(length + period)
+        last.append(length + period if length >= (_REPEATS - 1) * period else 0)
+    return max(longest), max(last)
 
 
 def _is_endless(text: str, of_references: int) -> bool:
@@ -118,17 +118,12 @@ def _is_endless(text: str, of_references: int) -> bool:
 
     A change of one character at most joins two repetitions of a reference.
     """
-    for period in range(1, min(_LONGEST, len(text) // _REPEATS) + 1):
-        end = next((at for at in range(len(text) - 1, period - 1, -1) if text[at] != text[at - period]), period - 1)
-        length = len(text) - 1 - end + period
-        if length >= max(_REPEATS * period, _LEAST, len(text) / 2) and length > 3 * of_references + _REPEATS:
-            return True
-    return False
+    return _runs(text)[1] >= max(_LEAST, len(text) / 2, 3 * of_references + _REPEATS + 1)
 
 
 def _is_answer_to(text: str, own: Reference, other: str) -> bool:
     """Return True if a text is another prompt's answer, which must be long and tell itself apart from the own one."""
-    if min(len(text), len(other)) < _LEAST or 2 * _longest_run(other) > len(other):
+    if min(len(text), len(other)) < _LEAST or 2 * _runs(other)[0] > len(other):
         return False
     return _similar(text, other, _NEAR) and not any(
         _similar(text, reference, _FAR) or _similar(other, reference, _FAR) for reference in own.texts
@@ -197,6 +192,8 @@ def wrong_text(canary: Canary | None) -> str:
 
 def note(canary: Canary) -> str:
     """Return the remark on answers that changed under load, or were not judged; empty without one."""
+    if not canary.asked:
+        return "no canary was sent, so that nothing is known of the answers: raise canary.share or the number of turns"
     counts: Mapping[str, int] = canary.by_class
     parts = []
     if changed := counts.get("changed", 0):

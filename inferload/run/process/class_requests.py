@@ -1,7 +1,6 @@
 """Options of the requests of each class of a run, with the API keys that this process has read for them."""
 
 from collections.abc import Mapping
-from typing import Any
 
 from msgspec import Struct
 
@@ -41,9 +40,10 @@ def class_options(scenario: Scenario, origin: str, own: ProcessSettings) -> Mapp
             key = Credentials(_key(name, options.api_key_file, origin), f"the file of class {name}")
             if key.api_key not in own.class_keys:
                 own.class_keys.append(key.api_key or "")  # to be redacted
-        body: dict[str, Any] = {} if options.priority is None else {"priority": options.priority}
         request = scenario.request
-        request = request.model_copy(update={"extra_body": freeze({**request.extra_body, **body})}) if body else request
+        if options.priority is not None:
+            body = freeze({**request.extra_body, "priority": options.priority})
+            request = request.model_copy(update={"extra_body": body})
         found[name] = ClassOptions(request, options.model, tuple(options.headers.items()), key)
     return found
 

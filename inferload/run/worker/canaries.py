@@ -15,7 +15,7 @@ from inferload.run.process.canary_orders import CanaryOrders, EndedCanary, answe
 class Canaries:
     """Canaries of a run. The ids of its turns select them, so that any number of workers sends the same ones.
 
-    A canary goes to the server and the model of its turn.
+    A canary goes to the server and the model of its turn, with its headers.
     """
 
     def __init__(self, orders: CanaryOrders, seed: int, servers: Sequence[ClientSettings]) -> None:
@@ -46,6 +46,7 @@ class Canaries:
                 class_name=turn.class_name,
                 phase=turn.phase,
                 planned_ns=now_ns(),
+                headers=turn.headers,
                 max_tokens=self._orders.max_tokens,
                 step=turn.step,
                 model=model,

@@ -116,11 +116,11 @@ class TurnDispatcher:
         windows = self._windows
         windows.latest_ns = max(windows.latest_ns, request.planned_ns)
         self._tallies.turn_begun(request.phase, request.class_name, request.step)
+        if self.canaries is not None:
+            self.canaries.beside(request, self.clients.server_of(session))
         if self._counter.tracer is not None:
             headers = (*request.headers, self._counter.tracer.header(request.turn_id))
             request = msgspec.structs.replace(request, headers=headers)
-        if self.canaries is not None:
-            self.canaries.beside(request, self.clients.server_of(session))
         return self.clients[self.clients.number_of(session, endpoint)].start(request)
 
     def defer_count(self, turn_id: str) -> None:
@@ -271,7 +271,9 @@ class TurnClients:
         from inferload.run.process.canary_orders import CanaryOrders  # of few scenarios
         from inferload.run.worker.canaries import Canaries
 
-        return Canaries(msgspec.convert(self._canary, CanaryOrders), self._seed, self._settings)
+        return Canaries(
+            msgspec.convert(self._canary, CanaryOrders), self._seed, self._settings[: len(self._assignment.targets)]
+        )
 
     def close(self) -> None:
         """Close all clients. No turn may be in flight."""

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from msgspec import Struct
 
-from inferload.base.numbers import duration, listed, number, plural, spread, with_noun
+from inferload.base.numbers import duration, listed, number, percent, plural, spread, with_noun
 from inferload.figures.limits.slo import limits_text
 from inferload.scenario.scenario import Cache, Phases, Scenario
 from inferload.scenario.schema.base import SloLimits
@@ -112,13 +112,15 @@ def _drawn_rows(
     streamed = ENDPOINTS[scenario.request.endpoint].streamed
     cache = PlannedCache(scenario, load.sessions) if hits and (streamed or isinstance(scenario.workload, Mix)) else None
     missing, estimated = _not_counted(load), _estimated(source, load)
+    canary = scenario.canary
+    beside = [] if canary is None else [f"a canary request beside {percent(canary.share)} of the turns, in addition"]
     limits = (f"{note}: {count:,} times in {sample.sessions:,} drawn sessions" for note, count in source.notes.items())
     return {
         "classes": cache.class_lines() if cache else [],
         "data": _data(source),
         "session": [*_session(sample), *limits, *missing],
         "request": [*_request(scenario, sample), *estimated, *missing],
-        "load": [*_load(scenario, load, sample), *_in_all(load), *estimated, *missing],
+        "load": [*_load(scenario, load, sample), *_in_all(load), *beside, *estimated, *missing],
         "numbers": [*_numbers(scenario, load), *missing],
         "cache": [*cache.cache_lines(), *missing] if cache and streamed else _texts_cache(scenario.cache) * hits,
     }

@@ -242,8 +242,10 @@ class RecordedSource:
             lines.append(f"not sent: {parts}")
         if self._unknown and self._source.skips_invalid:
             lines.append(f"left out: {plural(self._unknown, 'turn')} after the last answer of known length")
-        lines.append(f"conversations repeat from session {sessions + 1:,} on, with cache hits")
-        return [*lines, f"token counts {self._counting.in_words()}"]
+        again = f"repeat from session {sessions + 1:,} on"
+        if self._source.zipf is not None:
+            again = f"are drawn: {zipf(sessions, self._source.zipf).in_words()}"
+        return [*lines, f"conversations {again}, with cache hits", f"token counts {self._counting.in_words()}"]
 
 
 _NO_LENGTH = "without a known answer length"

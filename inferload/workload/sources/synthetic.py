@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 from msgspec import Struct
 
-from inferload.base.numbers import percent
 from inferload.scenario.schema.sources import PrefixRepetition, RandomLengths, VllmDraws
 from inferload.workload.content.data import DataContext
 from inferload.workload.content.messages import SHARED, Piece
@@ -149,7 +148,5 @@ class PrefixSource(SyntheticSource):
     def in_words(self) -> list[str]:
         """Return the line of the plan."""
         count, exponent = self._source.prefixes, self._source.zipf
-        often = "used equally often"
-        if exponent is not None:
-            often = f"the most frequent one is {percent(zipf(count, exponent).shares[0])} of all draws"
+        often = "used equally often" if exponent is None else zipf(count, exponent).in_words()
         return [f"single requests, each with one of {count:,} prefixes; {often}"]

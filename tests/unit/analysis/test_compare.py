@@ -477,6 +477,18 @@ def test_a_class_of_a_mix_is_compared_with_a_run_of_that_class(tmp_path: Path, c
         assert message in command("compare", alone, *options, code=2)
 
 
+@pytest.mark.parametrize("other", ["a", "b", None])
+def test_other_answers_to_the_canary_prompts_without_load_are_a_remark(
+    other: str | None, tmp_path: Path, command: Callable[..., str]
+) -> None:
+    runs = [write_run(tmp_path / name, 1, 100.0) for name in ("one", "two")]
+    for folder, digest in zip(runs, ("a", other), strict=True):
+        with edited(folder / "summary.json") as summary:
+            summary["canary"] = digest and {"asked": 9, "by_class": {"ok": 9}, "references_sha256": digest}
+    text = "the answers to the canary prompts without load differ between the sides"
+    assert (text in command("compare", *runs)) == (other == "b")
+
+
 def test_each_class_is_compared_with_itself_alone_and_the_one_that_loses_most_is_named(
     tmp_path: Path, command: Callable[..., str]
 ) -> None:
@@ -490,13 +502,20 @@ def test_each_class_is_compared_with_itself_alone_and_the_one_that_loses_most_is
                 name: of_a | {"rates": {"slo_attainment": share}} for name, share in of_class.items()
             }
     words = ("compare", *alone, mix, "--class", "a", "--class", "b")
-    assert "Loses most: b, 36.0 points of its SLO attainment." in command(*words)
+    found = command(*words)
+    assert "Loses most: b, 36.0 points of its SLO attainment." in found
+    assert "not tested: 1 pair of runs: a test needs 3" in found
     found = json.loads(command(*words, "--format", "json"))["candidates"]
     shares = [
         (row["baseline"], row["candidate"]) for each in found for row in each["figures"] if "slo" in row["figure"]
     ]
     assert shares == [(0.9, 0.85), (0.96, 0.6)]
     assert "No class attains less of its SLO." in command("compare", mix, alone[0], alone[1], *words[-4:])
+    with edited(mix / "run.json") as manifest:
+        manifest["scenario"]["text"] = json.dumps({"workload": {"kind": "mix"}, "slo": {"ttft_ms": 1}})
+    found = command(*words)
+    assert "It is not known which class loses most: attainment of a and b is not known or not comparable." in found
+    assert "Loses most" not in found
     assert "--class c: 0 of the sides has turns of it" in command(*words, "--class", "c", code=2)
 
 

@@ -293,6 +293,8 @@ def test_doubts_about_a_point_are_printed_with_it() -> None:
     remarks = points.remarks_of(marked, slo.parse("p95(ttft_ms) < 800"))
     of_tokens = f"3 of 5 turns {MEANINGS[Remark.HIDDEN_TOKENS]}"
     assert points.remarks_of(marked, slo.parse("p95(tpot_ms) < 80")) == (*remarks, of_tokens)
+    wrong = summaries.summary({"canary": {"asked": 9, "wrong": 1, "by_class": {"cut": 1, "ok": 8}}})
+    assert points.remarks_of(wrong) == ("1 of 9 canary answers wrong: cut 1",)
     at_s = np.arange(0, 60, 0.05)
     window = Window(60.0, (Samples(at_s, np.full(len(at_s), 10.0)),), at_s, at_s + 0.1)
     settings = Settings(slo.parse(SLO), 20.0, 1000.0, 60.0, 5.0)

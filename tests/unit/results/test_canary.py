@@ -5,11 +5,14 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from summaries import results
 
 from inferload.results.documents.summary_document import Canary
+from inferload.results.documents.verdict_document import GateResult
 from inferload.results.verdict.canary import Answer, JudgedAnswers, Reference, References, judge, note, wrong_text
+from inferload.results.verdict.outcome import wrong_canaries
 from inferload.turns.record import Failure
-from inferload.turns.tally import WRONG, TallySet
+from inferload.turns.tally import TallySet
 
 COUNT = "One, two, three, four, five, six, seven, eight, nine, ten, eleven, twelve."
 PLANETS = "Mercury, Venus, Earth, Mars, Jupiter, Saturn, Uranus and Neptune."
@@ -33,6 +36,7 @@ def judged(text: str, finish: str | None = "stop", own: str = COUNT, other: str 
         (COUNT, None, "ok"),  # nothing is missing
         ("", "stop", "empty"),
         (" \n", "length", "empty"),
+        ("\ufffd", "stop", "empty"),
         (COUNT[:30], None, "cut"),
         (COUNT[:30], "stop", "changed"),  # the model ended it
         (COUNT[:30], "length", "changed"),
@@ -55,18 +59,18 @@ def test_an_answer_has_its_class(text: str, finish: str | None, found: str) -> N
 
 
 @pytest.mark.parametrize(
-    ("failure", "found"),
+    ("more", "found"),
     [
-        (Failure.EMPTY, "empty"), (Failure.CUT, "cut"), (Failure.BAD_EVENT, "broken"), (Failure.UNFINISHED, "unfinished"),
-        (Failure.HTTP_5XX, "unanswered"), (Failure.TIMEOUT_TURN, "unanswered"), (Failure.CONNECT, "unanswered"),
+        ({"failure": Failure.EMPTY}, "empty"),
+        ({"failure": Failure.CUT}, "cut"),
+        ({"failure": Failure.BAD_EVENT}, "broken"),
+        ({"failure": Failure.UNFINISHED}, "unfinished"),
+        *(({"failure": each}, "unanswered") for each in (Failure.HTTP_5XX, Failure.TIMEOUT_TURN, Failure.CONNECT)),
+        ({"finish": "length", "whole": False}, "cut"),  # below its limit
     ],
-)  # fmt: skip
-def test_a_failure_is_a_wrong_answer_only_if_the_server_gave_one(failure: Failure, found: str) -> None:
-    assert judged(COUNT[:5], None, failure=failure) == found
-
-
-def test_a_limit_that_was_not_reached_is_a_cut() -> None:
-    assert judged(COUNT[:30], "length", whole=False) == "cut"
+)
+def test_a_failure_is_a_wrong_answer_only_if_the_server_gave_one(more: dict[str, Any], found: str) -> None:
+    assert judged(COUNT[:30], **{"finish": None, **more}) == found
 
 
 @pytest.mark.parametrize(
@@ -98,13 +102,6 @@ def test_a_change_of_one_character_is_never_wrong(text: str, other: str, data: s
         assert judged(changed, finish, text, other) in ("ok", "changed") or not (text.strip() and changed.strip())
 
 
-@given(PLAIN, PLAIN, st.integers(0, 60), st.text(st.characters(categories=("L",)), max_size=60))
-def test_an_answer_that_goes_on_otherwise_is_not_that_of_another_prompt(
-    text: str, other: str, at: int, rest: str
-) -> None:
-    assert judged(text[:at] + rest, "stop", text, other) in ("ok", "changed", "empty", "swapped")
-
-
 def test_prompts_with_two_answers_have_no_changed_ones() -> None:
     own = reference(0, COUNT, COUNT.upper())
     classes = [judge(Answer(0, "http://a", "m", text, "stop"), own, []) for text in (COUNT, COUNT.upper(), "x", "")]
@@ -126,11 +123,39 @@ def test_counts_examples_and_digest() -> None:
     assert "of 1 of their prompts asked again without load, 1 had the first answer" in note(block)
     assert len(block.examples["changed"]) == 3
     assert block.by_target == {"http://a": 14}
-    moved = tuple(Reference(each.prompt, "http://b", "n", each.texts) for each in known.references)
-    assert References(known.prompts, moved).sha256 == known.sha256 == block.references_sha256
-    assert References(("Count!", "Planets?"), known.references).sha256 != known.sha256
+    assert known.sha256 == block.references_sha256
+
+
+def test_equal_servers_have_the_digest_of_one() -> None:
+    prompts, both = ("Count.", "Planets?"), (COUNT, PLANETS)
+    one = tuple(Reference(at, "http://a", "m", (text, "x")) for at, text in enumerate(both))
+    more = tuple(Reference(at, "http://b", "n", ("x", text)) for at, text in enumerate(both))
+    assert References(prompts, one + more).sha256 == References(prompts, one).sha256
+    assert References(("Count!", "Planets?"), one).sha256 != References(prompts, one).sha256
 
 
 def test_a_run_without_wrong_answers_has_no_text() -> None:
-    assert wrong_text(None) == wrong_text(Canary(asked=3, by_class={"ok": 3})) == note(Canary(by_class={"ok": 3})) == ""
-    assert set(WRONG) == {"empty", "cut", "swapped", "broken"}
+    good = Canary(asked=3, by_class={"ok": 3})
+    assert wrong_text(None) == wrong_text(good) == note(good) == ""
+    assert note(Canary()).startswith("no canary was sent")
+
+
+@pytest.mark.parametrize(
+    ("gate", "passed", "measured", "allowed"),
+    [
+        ("canary_failed <= 2", True, 2, True),
+        (" canary_failed<3", True, 2, True),
+        ("canary_failed <= 2", True, 1, False),  # the other one in the warm-up, or when it was asked again
+        ("canary_failed < 2", False, 2, False),  # named in comparisons, too
+        ("canary_failed{chat} <= 2", True, 2, False),  # another class may have them
+        ("canary_changed_ratio < 1", True, 2, False),
+    ],
+)
+def test_only_a_gate_that_counts_all_wrong_answers_allows_them(
+    gate: str, passed: bool, measured: int, allowed: bool
+) -> None:
+    block = {"asked": 9, "wrong": 2, "by_class": {"cut": 2, "ok": 7}}
+    found = wrong_canaries(
+        results({"canary": block, "rates": {"canary_failed": measured}}), [GateResult(gate=gate, passed=passed)]
+    )
+    assert found == ("" if allowed else "2 of 9 canary answers wrong: cut 2")

@@ -27,16 +27,11 @@ class Own(InferenceUser):
 """
 
 
+SCENARIO = {"schema": 1, "name": "c", "workload": CHAT, "arrivals": CLOSED, "phases": PHASES, "canary": {"share": 0.5}}
+
+
 def executed(folder: Path, script: str | None = None, *options: str, **changes: Any) -> virtual.VirtualRun:
-    scenario = {
-        "schema": 1,
-        "name": "c",
-        "workload": CHAT,
-        "arrivals": CLOSED,
-        "phases": PHASES,
-        "canary": {"share": 0.5},
-    }
-    return virtual.run(folder, scenario | changes, *options, script=script and f"canary_server:{script}")
+    return virtual.run(folder, SCENARIO | changes, *options, script=script and f"canary_server:{script}")
 
 
 def test_one_wrong_answer_of_each_kind_among_200_fails_the_run(tmp_path: Path) -> None:
@@ -49,9 +44,8 @@ def test_one_wrong_answer_of_each_kind_among_200_fails_the_run(tmp_path: Path) -
     assert block["again"] == {"ok": 1}
     assert run.code == 1
     text = f"5 of {block['asked']} canary answers wrong: empty 1, cut 1, swapped 1, broken 2"
-    pages = [run.text, (run.run_dir / "report.md").read_text(), (tmp_path / "junit.xml").read_text()]
-    assert all(text in page for page in pages)
-    assert all(text in (run.run_dir / "report.html").read_text() for page in pages)
+    pages = [run.run_dir / "report.md", run.run_dir / "report.html", tmp_path / "junit.xml"]
+    assert all(text in page for page in [run.text, *(page.read_text() for page in pages)])
     run.check_counts(by_server=False)
     known = json.loads((run.run_dir / "canary.json").read_text())
     assert known["sha256"] == block["references_sha256"]
@@ -86,14 +80,7 @@ def test_canaries_are_in_no_figure_of_the_turns(tmp_path: Path) -> None:
 def test_turns_of_open_loops_and_of_tasks_have_the_same_canaries_in_each_run(tmp_path: Path) -> None:
     file = tmp_path / "own.py"
     file.write_text(TASKS)
-    own = {
-        "schema": 1,
-        "name": "own",
-        "workload": {"kind": "tasks"},
-        "arrivals": CLOSED,
-        "phases": FEW,
-        "canary": {"share": 0.5},
-    }
+    own = SCENARIO | {"workload": {"kind": "tasks"}, "phases": FEW}
     runs = [executed(tmp_path / name, arrivals=STEADY, phases=FEW) for name in ("a", "b")]
     runs += [virtual.run(tmp_path / name, own, locustfile=file) for name in ("c", "d")]
     classes = [run.summary["canary"]["by_class"] for run in runs]
@@ -111,10 +98,7 @@ def test_a_prompt_without_an_answer_is_refused_before_the_load(tmp_path: Path) -
 
 def test_each_kind_of_answer_that_the_simulator_corrupts_is_found(tmp_path: Path) -> None:
     kinds = "empty=0.05,swapped=0.05,garbled=0.05,repeated=0.05,cut=0.05"
-    found = virtual.run(
-        tmp_path,
-        {"schema": 1, "name": "c", "workload": CHAT, "arrivals": CLOSED, "phases": PHASES, "canary": {"share": 0.5}},
-        simulator=f"{virtual.PACED} --corrupt-answers {kinds}",
-    ).summary["canary"]["by_class"]
+    run = virtual.run(tmp_path, SCENARIO, simulator=f"{virtual.PACED} --corrupt-answers {kinds}")
+    found = run.summary["canary"]["by_class"]
     assert found.keys() == {"ok", *WRONG}
     assert 0.1 < 1 - found["ok"] / sum(found.values()) < 0.4

@@ -15,6 +15,7 @@ from inferload.client.client import Credentials
 from inferload.run.process.class_requests import class_options
 from inferload.run.process.settings import ProcessSettings
 from inferload.scenario.scenario import from_data
+from inferload.scenario.schema.canary import PROMPTS
 
 CHAT = {"kind": "chat", "prompt_tokens": 20, "turns": 2, "output_tokens": 6}
 KEYS = keyed_server.KEYS
@@ -55,14 +56,8 @@ def test_each_class_sends_its_key_headers_priority_and_model(tmp_path: Path) -> 
             continue
         sent = json.loads(body)
         tenant = [line.partition(": ")[2] for line in head.split("\r\n") if line.lower().startswith("x-tenant:")]
-        seen = (
-            keyed_server.key_of(request),
-            tuple(tenant),
-            sent.get("priority"),
-            sent["temperature"],
-            "X-Team: a" in head,
-        )
-        by_model.setdefault(sent["model"], set()).add(seen)
+        options = sent.get("priority"), sent["temperature"], "X-Team: a" in head
+        by_model.setdefault(sent["model"], set()).add((keyed_server.key_of(request), tuple(tenant), *options))
     assert by_model == {
         "adapter": {(KEYS["gold"], ("gold",), -3, 0.5, True)},
         "base": {(KEYS["bronze"], ("all",), None, 0.5, True)},
@@ -72,6 +67,19 @@ def test_each_class_sends_its_key_headers_priority_and_model(tmp_path: Path) -> 
     written = "".join(file.read_text(errors="replace") for file in run.run_dir.rglob("*") if file.is_file())
     assert not [key for key in KEYS.values() if key in written + run.text]
     assert "gold.key" in run.manifest["scenario"]["text"]
+
+
+def test_a_canary_goes_with_the_key_the_headers_and_the_model_of_its_turn(tmp_path: Path) -> None:
+    gold = {"headers": {"X-Tenant": "gold"}, "model": "adapter"}
+    run = executed(tmp_path, requests=with_keys(tmp_path, gold=gold), canary={"share": 0.9})
+    assert run.code == 0, run.text
+    run.check_counts(by_server=False)
+    sent = [request for request in run.requests if PROMPTS[0] in request or PROMPTS[1] in request]
+    seen = {(json.loads(each.partition("\r\n\r\n")[2])["model"], keyed_server.key_of(each)) for each in sent}
+    assert seen == {("adapter", KEYS["gold"]), ("base", KEYS["bronze"])}
+    assert all(("X-Tenant: gold" in each) == ('"adapter"' in each) for each in sent)
+    assert run.summary["canary"]["by_class"].keys() == {"ok"}
+    assert len(run.summary["by_class"]) == 2
 
 
 def test_a_refused_key_is_one_line_that_names_class_and_file_and_hides_the_key(tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ from inferload.scenario.schema.chat import Documents
 from inferload.workload.chat import DocumentPool
 from inferload.workload.content.messages import Piece
 from inferload.workload.content.script import Ask
+from inferload.workload.plan.describe import describe
 from inferload.workload.popularity import Zipf
 from inferload.workload.sessions import Sessions, model_of
 
@@ -90,6 +91,21 @@ def test_frequencies_of_draws_follow_the_law(name: str, tmp_path: Path) -> None:
     assert stats.chisquare(counts, expected).pvalue > 1e-4
     if name == "models":
         assert used.count("adapter-1") == counts[0]
+
+
+def test_a_plan_has_the_law_and_not_a_round(tmp_path: Path) -> None:
+    file = tmp_path / "q.jsonl"
+    file.write_text('{"prompt": "a"}\n{"prompt": "b"}')
+    for exponent, words in (
+        (1.0, "are drawn: the most frequent one is 66.7 % of all draws"),
+        (None, "repeat from session 3 on"),
+    ):
+        source = {"kind": "jsonl", "path": str(file), "zipf": exponent}
+        text = describe(
+            scenario(workload={"kind": "chat", "source": source, "output_tokens": 4}, canary={"share": 0.1})
+        )
+        assert f"conversations {words}" in text
+        assert "a canary request beside 10 % of the turns" in text
 
 
 def test_models_by_popularity_are_a_list_of_shares() -> None:

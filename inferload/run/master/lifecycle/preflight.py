@@ -131,7 +131,7 @@ def _preflight(spec: RunSpec, own: ProcessSettings, of_classes: Mapping[str, "Cl
     if spec.scenario.canary is not None:
         from inferload.run.master.lifecycle.canaries import Canaries  # of few scenarios
 
-        canaries = Canaries.asked(spec, own, proven.servers, proven.request)
+        canaries = Canaries(spec, own, proven.servers, proven.request, of_classes)
     for target in spec.targets:
         # Tasks choose their endpoints.
         url = target.api_url() if spec.scenario.of_tasks else target.url_of(ENDPOINTS[proven.request.endpoint])
