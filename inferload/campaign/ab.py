@@ -61,13 +61,8 @@ class AbPlan(ScenarioPart):
         pages = [page.partition("=") for page in self.options.get("metrics_url", [])]
         shared = ["".join(page) for page in pages if page[0] not in self.sides]
         urls = [*(url for side, _, url in pages if side == run.side), *shared]
-        if (
-            not urls
-            and self.preset
-            and self.options.get("clock") != "virtual"
-            and (side := PRESETS[self.preset].pages_of)
-        ):
-            urls = [Target.parse(self.sides[side]).metrics_url]
+        for side in PRESETS[self.preset].sides[:1] if self.preset and self.options.get("clock") != "virtual" else ():
+            urls = urls or [Target.parse(self.sides[side]).metrics_url]
         changes = {"set": [*self.options.get("set", []), *run.set], "metrics_url": urls}
         return {**self.options, **{name: values for name, values in changes.items() if values}}
 

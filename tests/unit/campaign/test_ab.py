@@ -12,7 +12,7 @@ from run_folders import edited, write_run
 from inferload.base.errors import UsageError
 from inferload.campaign import ab, pairs
 from inferload.campaign.ab import AbPlan, AbRun
-from inferload.campaign.ab_presets import PRESETS
+from inferload.campaign.ab_presets import PAIRS, PRESETS
 from inferload.campaign.journal import Journal, RunEnded
 from inferload.campaign.runner import MADE, USAGE, problem, stop_if_refused
 from inferload.scenario.files import typed_yaml
@@ -71,8 +71,13 @@ def test_a_changed_scenario_is_refused() -> None:
         ([*SIDES, "--preset", "gateway"], "has the sides A, B; write them as direct=URL through=URL"),
         (
             ["A=http://a:1", "B=http://b:1", "C=http://c:1", "--preset", "router"],
-            "compares two sides, not 3; leave C out",
+            "compares two sides, not 3 (A, B, C); leave the others out",
         ),
+        (
+            ["A=http://a:1", "A-no-reuse=http://b:1", "--preset", "router"],
+            "is the name of a control run; rename the side",
+        ),
+        ([*SIDES, *SMOKE, "--metrics-url", "C=http://c:1/metrics"], "no side is named C; name A or B, or none"),
         ([*SIDES, "--preset", "router", "--set", "cache.isolate=none"], "also sets cache.isolate; give one of them"),
         (["--preset", "router", "--resume", "x"], "the folder has its own plan"),
         (["--resume", "no-such"], "no-such: contains no comparison of servers"),
@@ -99,7 +104,7 @@ def test_the_plan_states_the_detectable_change_and_what_the_verdict_holds_for(co
 def test_each_pair_of_a_preset_has_its_control_runs(name: str, command: Callable[..., str]) -> None:
     row = PRESETS[name]
     sides = {side: f"http://{side.lower()}:1" for side in row.sides or ("A", "B")}
-    with_controls = plan(sides=sides, preset=name, scenario=row.scenario, pairs=2)
+    with_controls = plan(sides=sides, preset=name, scenario=name, pairs=2)
     assert len(ab.planned(with_controls)) == 2 * (2 + len(row.controls([*sides])))
     for run in ab.planned(with_controls):
         of = run.folder.partition("/")[0]
@@ -108,7 +113,7 @@ def test_each_pair_of_a_preset_has_its_control_runs(name: str, command: Callable
         assert with_controls.options_of(run).get("set", []) == [*run.set]
         assert with_controls.load(*run.set).ends_by_itself
     shown = command("ab", *(f"{side}={url}" for side, url in sides.items()), "--preset", name, "--dry-run")
-    assert f"runs in {row.pairs} pairs" in shown
+    assert f"runs in {PAIRS} pairs" in shown
 
 
 def test_a_metrics_page_is_read_by_all_runs_or_by_those_of_its_side() -> None:
