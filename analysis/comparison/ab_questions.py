@@ -18,8 +18,8 @@ from inferload.campaign import ab
 from inferload.campaign.ab_presets import GATEWAY
 from inferload.figures.figure import Head
 from inferload.figures.rate_figures import EVENTS_PER_ARRIVAL, FAILED_RATIO
-from inferload.figures.servers.server_entry import ServerFacts
-from inferload.figures.servers.server_figure import entry_block
+from inferload.figures.servers.server_figure import ServerFigure, entry_block
+from inferload.figures.servers.server_figures import FINISHED, GENERATION_TOKENS, PROMPT_TOKENS
 from inferload.figures.table import Cell, Table
 from inferload.figures.turn_figures import E2E, ITL, TPOT, TTFT
 from inferload.results.open_run import OpenRun
@@ -226,7 +226,7 @@ def _routed(name: str, run: OpenRun) -> float | None:
 def _moved(run: OpenRun) -> float | None:
     """Return the share of the turns that came to another server than the turn before; without their names by the hits of each.
 
-    None if hits do not tell where turns went: those of a tier that servers share, and of answers that report none.
+    None if hits do not tell where turns went: those of a tier that servers share, of no cache, or that answers do not report.
     """
     names, cache = ("session_id", "sent_s", "target", "input_tokens", "cached_tokens"), run.summary.cache
     if (turns := _table(run, sources(names))) is None:
@@ -234,7 +234,7 @@ def _moved(run: OpenRun) -> float | None:
     if _names_servers(run):
         frame = turn_frame(turns.filter(pc.is_valid(turns["server"])), 0, names)
         return routing.moved_share(frame, set(frame["target"]))
-    if cache.per_turn is None or (cache.counted is not None and cache.counted.loaded):
+    if cache.enabled is False or cache.per_turn is None or (cache.counted is not None and cache.counted.loaded):
         return None
     return routing.moved_by_hits(turn_frame(turns, 0, names), cache.block_size or ASSUMED_BLOCK)
 
@@ -245,17 +245,13 @@ def _names_servers(run: OpenRun) -> bool:
     return turns is not None and turns["server"].null_count < len(turns)
 
 
-def _tokens(entry: Any) -> float | None:
-    parts = (entry.prompt_tokens, entry.generation_tokens)
-    return None if None in parts else sum(parts)
-
-
-def _spread(amount: Callable[[Any], float | None], of: Callable[[list[float]], float], run: OpenRun) -> float | None:
-    """Return `of` an amount by server over its mean; None unless all of several inference servers of one kind of work have it."""
-    engines: list[ServerFacts] = [entry for entry in run.summary.servers if entry_block(entry) is None]
-    known = [value for entry in engines if (value := amount(entry)) is not None]
-    alike = len({entry.role for entry in engines}) == 1 and all(entry.seen_s is None for entry in engines)
-    return of(known) / mean(known) if alike and len(known) == len(engines) > 1 and sum(known) > 0 else None
+def _spread(figures: Sequence[ServerFigure], of: Callable[[list[float]], float], run: OpenRun) -> float | None:
+    """Return `of` sums of figures by server over their mean; None unless all of several servers with the same work have them."""
+    entries = [entry for entry in run.summary.servers if entry_block(entry) is None]
+    parts = [[row.of(entry, None) for row in figures] for entry in entries]
+    amounts = [sum(value or 0.0 for value in each) for each in parts if None not in each]
+    alike = len({entry.role for entry in entries}) == 1 and all(entry.seen_s is None for entry in entries)
+    return of(amounts) / mean(amounts) if alike and len(amounts) == len(parts) > 1 and any(amounts) else None
 
 
 _HITS = _Figure("hit_rate", Head("prefix-cache hits"), _hit_rate, is_share=True)
@@ -270,8 +266,8 @@ _ROUTER_FIGURES = (
     ),
     _Figure("misrouted", Head("turns that left their server"), _moved, is_share=True),
     *(
-        _Figure(f"{key}_{form}", Head(f"{key} by server, {title}"), partial(_spread, amount, of))
-        for key, amount in (("requests", lambda entry: entry.requests_finished), ("tokens", _tokens))
+        _Figure(f"{key}_{form}", Head(f"{key} by server, {title}"), partial(_spread, figures, of))
+        for key, figures in (("requests", (FINISHED,)), ("tokens", (PROMPT_TOKENS, GENERATION_TOKENS)))
         for form, title, of in (("max", "largest / mean", max), ("cv", "coefficient of variation", pstdev))
     ),
     _FAILED,

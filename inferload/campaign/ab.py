@@ -9,7 +9,7 @@ from pydantic import Field, model_validator
 
 from inferload.base.errors import UsageError
 from inferload.campaign import pairs
-from inferload.campaign.ab_presets import PRESETS, Control
+from inferload.campaign.ab_presets import PRESETS
 from inferload.campaign.pairs import MAX_PAIRS, SD_LOG
 from inferload.client.connection.target import Target
 from inferload.figures.turn_figures import TTFT
@@ -52,9 +52,9 @@ class AbPlan(ScenarioPart):
         return self
 
     @property
-    def controls(self) -> dict[str, Control]:
-        """Control runs of each pair, by name."""
-        return PRESETS[self.preset].controls([*self.sides]) if self.preset else {}
+    def controls(self) -> Mapping[str, str]:
+        """Sides of the control runs of each pair, by the names of these."""
+        return PRESETS[self.preset].controls(self.sides) if self.preset else {}
 
     def options_of(self, run: "AbRun") -> dict[str, Any]:
         """Return the options of a run: those of all, with its own changes of the scenario and its own metrics pages."""
@@ -92,10 +92,17 @@ class AbRun:
 
 def planned(plan: AbPlan) -> list[AbRun]:
     """Return all runs in order: pair by pair, the sides of a pair in a drawn order."""
-    made = {name: Control(name) for name in plan.sides} | plan.controls
+    of = {**{side: side for side in plan.sides}, **plan.controls}
+    changes = PRESETS[plan.preset].set if plan.preset else ()
     return [
-        AbRun((of := made[name]).side, plan.sides[of.side], pair.seed, f"{name}/{pair.number:03d}", of.set)
-        for pair in pairs.drawn(f"{plan.seed}/ab", plan.pairs, list(made))
+        AbRun(
+            of[name],
+            plan.sides[of[name]],
+            pair.seed,
+            f"{name}/{pair.number:03d}",
+            changes if name in plan.controls else (),
+        )
+        for pair in pairs.drawn(f"{plan.seed}/ab", plan.pairs, list(of))
         for name in pair.order
     ]
 

@@ -1,6 +1,6 @@
 """Presets of `inferload ab`: questions on what is between clients and servers, each with its load, sides and control runs."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
@@ -10,16 +10,8 @@ PAIRS = 6  # of a preset: the fewest whose sign flips can reject
 
 
 @dataclass(frozen=True, slots=True)
-class Control:
-    """Further run of each pair: of the server of a side, with these changes of the scenario. It is no side of the comparison."""
-
-    side: str
-    set: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
 class Preset:
-    """A question. Its scenario has its name. `control`: suffix of the controls; `set`: their changes of the scenario.
+    """A question. Its scenario has its name. `control`: suffix of the control runs; `set`: their changes of the scenario.
 
     `sides`: names that the two sides must have; the first one alone has a control, and all runs read its metrics page. Empty: any
     two sides, each with a control.
@@ -30,9 +22,9 @@ class Preset:
     sides: tuple[str, ...] = ()
     set: tuple[str, ...] = ()
 
-    def controls(self, sides: Sequence[str]) -> dict[str, Control]:
-        """Return the controls of these sides by their names."""
-        return {f"{side}-{self.control}": Control(side, self.set) for side in self.sides[:1] or sides}
+    def controls(self, sides: Iterable[str]) -> dict[str, str]:
+        """Return the sides of the further runs of each pair, which are no sides of the comparison, by their names."""
+        return {f"{side}-{self.control}": side for side in self.sides[:1] or sides}
 
     def check(self, name: str, sides: Mapping[str, str]) -> None:
         """Raise UsageError if the preset, by its name, does not compare these sides."""
@@ -42,7 +34,7 @@ class Preset:
             raise UsageError(f"--preset {name}: has the sides {given}; write them as {words}")
         if len(sides) != 2:
             raise UsageError(f"--preset {name}: compares two sides, not {len(sides)} ({given}); leave the others out")
-        if twice := [control for control in self.controls([*sides]) if control in sides]:
+        if twice := [control for control in self.controls(sides) if control in sides]:
             raise UsageError(f"--preset {name}: {twice[0]} is the name of a control run; rename the side")
 
 

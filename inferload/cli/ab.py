@@ -147,8 +147,8 @@ def _plan_and_folder(arguments: argparse.Namespace) -> tuple[AbPlan, Path]:
         AbPlan,
     )
     scenario = plan.load()
-    for control in plan.controls.values():
-        plan.load(*control.set)
+    if preset is not None:
+        plan.load(*preset.set)
     plan = plan.model_copy(update={"digest": scenario.digest})
     return plan, unused_folder(arguments.into, f"ab-{scenario.name}")
 

@@ -8,10 +8,12 @@ from typing import Any
 
 import pytest
 from inferload.analysis.comparison import ab_questions
+from msgspec.structs import replace
 from records import turn
 
 from inferload.base.clock import Anchor
 from inferload.base.rundir import TURNS
+from inferload.figures.servers.server_figures import FINISHED, Server
 from inferload.results.open_run import OpenRun
 from inferload.results.statistics.paired_runs import ALPHA, MeanDifference
 from inferload.turns import turns_file
@@ -66,7 +68,7 @@ def test_a_server_that_differs_by_itself_is_rarely_called_changed(differing: int
     assert wrong < ALPHA
 
 
-_NONE = {"counted": None, "per_turn": None, "block_size": 16}
+_NONE = {"enabled": None, "counted": None, "per_turn": None, "block_size": 16}
 _COUNTED = SimpleNamespace(loaded=0, all_hit_rate=0.5)
 _REPORTED = SimpleNamespace(hit_rate=0.4)
 
@@ -78,9 +80,9 @@ _REPORTED = SimpleNamespace(hit_rate=0.4)
         (False, {}, None, None),
         (False, {"per_turn": _REPORTED}, 0.5, 0.4),
         (False, {"per_turn": _REPORTED, "counted": _COUNTED}, 0.5, 0.5),
+        (False, {"per_turn": _REPORTED, "enabled": False}, None, 0.4),
         # Hits of a tier that servers share do not tell where turns went.
         (False, {"per_turn": _REPORTED, "counted": SimpleNamespace(loaded=9, all_hit_rate=0.7)}, None, 0.7),
-        (True, {"per_turn": _REPORTED, "counted": SimpleNamespace(loaded=9, all_hit_rate=0.7)}, 0.5, 0.7),
     ],
 )
 def test_moved_turns_are_counted_by_names_or_by_hits_that_tell_them(
@@ -104,20 +106,17 @@ def test_moved_turns_are_counted_by_names_or_by_hits_that_tell_them(
         ([4], {}, None),
         ([1, None], {}, None),
         ([0, 0], {}, None),
+        ([0, 2], {}, 2.0),
         ([1, 3], {"role": "prefill"}, None),  # the other one does the rest of the same requests
         ([1, 3], {"seen_s": [2.0, 9.0]}, None),
     ],
 )
 def test_a_spread_is_that_of_servers_with_the_same_work(
-    amounts: Sequence[float | None], changes: Mapping[str, Any], spread: float | None
+    amounts: Sequence[int | None], changes: Mapping[str, Any], spread: float | None
 ) -> None:
-    entries = [SimpleNamespace(**{**_ENTRY, "amount": amount}) for amount in amounts]
-    vars(entries[0]).update(changes)
-    run: Any = SimpleNamespace(summary=SimpleNamespace(servers=entries))
-    assert ab_questions._spread(lambda entry: entry.amount, max, run) == spread
-
-
-_ENTRY = {"kind": None, "gpu": None, "role": None, "seen_s": None}
+    first, *others = [Server(target=f"s{at}", requests_finished=amount) for at, amount in enumerate(amounts)]
+    run: Any = SimpleNamespace(summary=SimpleNamespace(servers=[replace(first, **changes), *others]))
+    assert ab_questions._spread((FINISHED,), max, run) == spread
 
 
 @pytest.mark.parametrize(
