@@ -62,9 +62,6 @@ class _Figure(NamedTuple):
         both = [(self.of(trial[base]), self.of(trial[other])) for trial in trials if base in trial and other in trial]
         return [(first, second) for first, second in both if first is not None and second is not None]
 
-    def difference(self, trials: Sequence[Trial], base: str, other: str) -> MeanDifference | None:
-        return mean_difference([after - before for before, after in self.values(trials, base, other)])
-
     def cell(self, value: float | None) -> Cell:
         return value if value is None or not self.is_share else percent(value)
 
@@ -83,7 +80,7 @@ class _Figure(NamedTuple):
         cells = [self.head, *map(self.cell, means)]
         document = {"figure": self.key, "pairs": len(values), "baseline": means[0], "candidate": means[1]}
         for name, compared in zip(("difference", "control"), (other, *control), strict=False):
-            found = self.difference(trials, base, compared)
+            found = mean_difference([after - before for before, after in self.values(trials, base, compared)])
             cells.append(self.words(found))
             document[name] = None if found is None else found._asdict()
         return cells, document
@@ -184,24 +181,23 @@ def _comparable(runs: Sequence[OpenRun]) -> Iterator[tuple[str, str, list[object
     known = [table.sort_by("planned_ns").to_pylist() for table in tables if table is not None]
     if len(known) < 3:
         return
-    by_id = [{row["turn_id"]: row for row in rows} for rows in known]
+    by_id = [
+        {row["turn_id"]: row for row in rows if not row["failure"] and row["finish_reason"] != CANCELLED}
+        for rows in known
+    ]
     apart: set[str] = set()
-    for turn, first in by_id[0].items():
-        root = first["session_id"].partition("/")[0]
-        rows = [row for turns in by_id if (row := turns.get(turn)) is not None and not _ended_early(row)]
+    for each in known[0]:
+        turn, root = each["turn_id"], each["session_id"].partition("/")[0]
+        rows = [turns[turn] for turns in by_id if turn in turns]
         if root in apart or len(rows) < 3:
             apart.add(root)
             continue
-        for name in _ANSWERS:
+        for name in _ANSWERS if all(row["phase"] == "measure" for row in rows) else ():
             values = [row[name] for row in rows]
-            if all(row["phase"] == "measure" for row in rows) and values != [None] * 3:
+            if None not in values:
                 yield name, f"{runs[0].path.name}/{turn}", values
-        if len({row["answer_digest"] for row in rows}) > 1 or first["answer_digest"] is None:
+        if len({row["answer_digest"] for row in rows}) > 1 or each["answer_digest"] is None:
             apart.add(root)
-
-
-def _ended_early(row: dict[str, Any]) -> bool:
-    return row["failure"] is not None or row["finish_reason"] == CANCELLED
 
 
 def _table(run: OpenRun, columns: Sequence[str]) -> pa.Table | None:
@@ -210,16 +206,8 @@ def _table(run: OpenRun, columns: Sequence[str]) -> pa.Table | None:
     return pa.concat_tables(tables) if tables else None
 
 
-def _hit_rate(run: OpenRun) -> float | None:
-    """Return the hits of all tiers that the servers counted; without these, those that the answers report."""
-    cache = run.summary.cache
-    if cache.counted is not None:
-        return cache.counted.all_hit_rate
-    return None if cache.per_turn is None else cache.per_turn.hit_rate
-
-
-def _routed(name: str, run: OpenRun) -> float | None:
-    rate: float | None = getattr(run.summary.cache.routed, name, None)
+def _of_cache(part: str, name: str, run: OpenRun) -> float | None:
+    rate: float | None = getattr(getattr(run.summary.cache, part), name, None)
     return rate
 
 
@@ -254,15 +242,15 @@ def _spread(figures: Sequence[ServerFigure], of: Callable[[list[float]], float],
     return of(amounts) / mean(amounts) if alike and len(amounts) == len(parts) > 1 and any(amounts) else None
 
 
-_HITS = _Figure("hit_rate", Head("prefix-cache hits"), _hit_rate, is_share=True)
+# Hits that the servers count, in all tiers, and those that the answers report.
+_HITS = tuple(
+    _Figure("hit_rate", Head("prefix-cache hits"), partial(_of_cache, *source), is_share=True)
+    for source in (("counted", "all_hit_rate"), ("per_turn", "hit_rate"))
+)
 _ROUTER_FIGURES = (
-    _HITS,
     *(
-        _Figure(key, Head(title), partial(_routed, key), is_share=True)
-        for key, title in (
-            ("stay_hit_rate", "expected if sessions stay"),
-            ("in_turn_hit_rate", "expected if turns go in turn"),
-        )
+        _Figure(key, Head(f"expected if {title}"), partial(_of_cache, "routed", key), is_share=True)
+        for key, title in (("stay_hit_rate", "sessions stay"), ("in_turn_hit_rate", "turns go in turn"))
     ),
     _Figure("misrouted", Head("turns that left their server"), _moved, is_share=True),
     *(
@@ -276,13 +264,14 @@ _ROUTER_FIGURES = (
 
 
 def _router(trials: Sequence[Trial], base: str, other: str, *alone: str) -> _Rows:
-    rows = [each.row(trials, base, other) for each in _ROUTER_FIGURES]
-    for each in (_TTFT, _HITS):
+    hit_rate = next((each for each in _HITS if each.values(trials, base, other)), _HITS[0])
+    rows = [each.row(trials, base, other) for each in (hit_rate, *_ROUTER_FIGURES)]
+    for each in (_TTFT, hit_rate):
         head = Head(f"without reuse: {each.head.text}", each.head.term)
         rows.append(each._replace(key=f"no_reuse({each.key})", head=head).row(trials, *alone))
     both = [(*_TTFT.values([trial], base, other), *_TTFT.values([trial], *alone)) for trial in trials]
     added = [[after - before for before, after in pair] for pair in both if len(pair) == 2]  # with reuse, without
-    hits = [rate for pair in _HITS.values(trials, *alone) for rate in pair]
+    hits = [rate for pair in hit_rate.values(trials, *alone) for rate in pair]
     if not hits:
         note = "The hits of the control are not known: it tells nothing on reuse."
     elif max(hits) > _OF_CONTROL:
@@ -292,13 +281,14 @@ def _router(trials: Sequence[Trial], base: str, other: str, *alone: str) -> _Row
     else:
         total, balance = map(mean_difference, zip(*added, strict=True))
         reuse = mean_difference([of_all - alike for of_all, alike in added])
-        note = f"Difference in TTFT by reuse: {_TTFT.words(reuse)} ms. Source of the difference: {source(total, reuse, balance)}."
+        source = source_of(total, reuse, balance)
+        note = f"Difference in TTFT by reuse: {_TTFT.words(reuse)} ms. Source of the difference: {source}."
     if not all(_names_servers(trial[side]) for trial in trials for side in (base, other) if side in trial):
         note += " Turns that left their server are estimated by their hits; request.server_header names it."
     return rows, note
 
 
-def source(total: MeanDifference | None, reuse: MeanDifference | None, balance: MeanDifference | None) -> str:
+def source_of(total: MeanDifference | None, reuse: MeanDifference | None, balance: MeanDifference | None) -> str:
     """Return what a difference in TTFT comes from: `balance` is that without reuse, `reuse` what reuse changes of it."""
     if total is None or not total.separated:
         return "none was found"

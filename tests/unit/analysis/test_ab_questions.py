@@ -48,10 +48,11 @@ def test_answers_are_compared_where_the_direct_side_agrees_with_itself_and_promp
     direct: dict[str, dict[str, Any]] = {"s0.0": {}, "s0.1": {}, "s1.0": {}, "s2.0": {}, "s4.0": {}, **ended}
     other = {"answer_digest": "b"}
     through = {**direct, "s0.0": other, "s0.1": {"answer_digest": "c"}, "s4.0": {"input_tokens": 120}}
+    through["s2.0"] = {"output_tokens": None}  # not known, which is no change
     through["s5.0"] = {**direct["s5.0"], **other}  # fewer events came before its caller ended it
     found = answers_of(tmp_path, direct, through, {**direct, "s1.0": {"answer_digest": "d"}})
     # Not s0.1, whose prompt has another answer, nor the session of a failed turn.
-    assert [*found.values()] == [(4, 3, 1), (4, 4, 0), (4, 4, 0), (4, 4, 1)]
+    assert [*found.values()] == [(4, 3, 1), (4, 4, 0), (3, 3, 0), (4, 4, 1)]
     turns = {name: {"answer_digest": None} for name in ("s0.0", "s0.1")}  # the prompt of the second one is not known
     assert [*answers_of(tmp_path / "without digests", turns, turns, turns).values()] == [(0, 0, 0), *[(1, 1, 0)] * 3]
 
@@ -68,25 +69,22 @@ def test_a_server_that_differs_by_itself_is_rarely_called_changed(differing: int
     assert wrong < ALPHA
 
 
-_NONE = {"enabled": None, "counted": None, "per_turn": None, "block_size": 16}
-_COUNTED = SimpleNamespace(loaded=0, all_hit_rate=0.5)
-_REPORTED = SimpleNamespace(hit_rate=0.4)
+_CACHE = {"enabled": None, "counted": None, "per_turn": SimpleNamespace(hit_rate=0.4), "block_size": 16}
 
 
 @pytest.mark.parametrize(
-    ("named", "cache", "moved", "hits"),
+    ("named", "cache", "moved"),
     [
-        (True, {}, 0.5, None),
-        (False, {}, None, None),
-        (False, {"per_turn": _REPORTED}, 0.5, 0.4),
-        (False, {"per_turn": _REPORTED, "counted": _COUNTED}, 0.5, 0.5),
-        (False, {"per_turn": _REPORTED, "enabled": False}, None, 0.4),
-        # Hits of a tier that servers share do not tell where turns went.
-        (False, {"per_turn": _REPORTED, "counted": SimpleNamespace(loaded=9, all_hit_rate=0.7)}, None, 0.7),
+        (True, {"per_turn": None}, 0.5),
+        (False, {"per_turn": None}, None),
+        (False, {}, 0.5),
+        (False, {"counted": SimpleNamespace(loaded=0)}, 0.5),
+        (False, {"counted": SimpleNamespace(loaded=9)}, None),  # of a tier that the servers may share
+        (False, {"enabled": False}, None),
     ],
 )
 def test_moved_turns_are_counted_by_names_or_by_hits_that_tell_them(
-    tmp_path: Path, named: bool, cache: Mapping[str, Any], moved: float | None, hits: float | None
+    tmp_path: Path, named: bool, cache: Mapping[str, Any], moved: float | None
 ) -> None:
     turns = [("s0.0", "a", 200, 0), ("s0.1", "b", 400, 0), ("s0.2", "b", 600, 400)]
     records = {
@@ -94,9 +92,22 @@ def test_moved_turns_are_counted_by_names_or_by_hits_that_tell_them(
         for name, server, tokens, cached in turns
     }
     run = run_of(tmp_path / "run", records)
-    vars(run)["summary"] = SimpleNamespace(cache=SimpleNamespace(**{**_NONE, **cache}))
+    vars(run)["summary"] = SimpleNamespace(cache=SimpleNamespace(**{**_CACHE, **cache}))
     assert ab_questions._moved(run) == moved
-    assert ab_questions._hit_rate(run) == hits
+
+
+def test_hits_of_both_sides_are_of_one_source() -> None:
+    """B has no metrics page in the second pair."""
+    counted, reported = ({part: SimpleNamespace(all_hit_rate=0.5, hit_rate=0.4)} for part in ("counted", "per_turn"))
+    pairs = [(counted | reported, counted | reported), (counted | reported, reported)]
+    for known, expected in ((pairs, 0.5), (pairs[1:], 0.4)):
+        trials = [{name: _run_with(cache) for name, cache in zip("AB", pair, strict=True)} for pair in known]
+        found = next(each for each in ab_questions._HITS if each.values(trials, "A", "B"))
+        assert found.values(trials, "A", "B") == [(expected, expected)]
+
+
+def _run_with(cache: Mapping[str, Any]) -> Any:
+    return SimpleNamespace(summary=SimpleNamespace(cache=SimpleNamespace(**{**_CACHE, "per_turn": None, **cache})))
 
 
 @pytest.mark.parametrize(
@@ -135,4 +146,4 @@ def test_the_source_of_a_difference_needs_intervals_without_zero(
 ) -> None:
     reuse = (total[0] - balance[0], total[1] + balance[1])
     found = [MeanDifference(mean, mean - half, mean + half) for mean, half in (total, reuse, balance)]
-    assert ab_questions.source(*found) == source
+    assert ab_questions.source_of(*found) == source
