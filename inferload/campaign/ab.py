@@ -63,8 +63,7 @@ class AbPlan(ScenarioPart):
         urls = [*(url for side, _, url in pages if side == run.side), *shared]
         for side in PRESETS[self.preset].sides[:1] if self.preset and self.options.get("clock") != "virtual" else ():
             urls = urls or [Target.parse(self.sides[side]).metrics_url]
-        changes = {"set": [*self.options.get("set", []), *run.set], "metrics_url": urls}
-        return {**self.options, **{name: values for name, values in changes.items() if values}}
+        return {**self.options, "set": [*self.options.get("set", []), *run.set], "metrics_url": urls}
 
     def load(self, *more: str) -> Scenario:
         """Load the scenario with its changes. Raise UsageError if it has changed since the start, or has no end."""

@@ -123,7 +123,8 @@ def test_a_metrics_page_is_read_by_all_runs_or_by_those_of_its_side() -> None:
     shared = "http://gpu:1/metrics?x=1"
     assert named.options_of(a)["metrics_url"] == ["http://a:1/metrics", "http://b:1/metrics", shared]
     assert named.options_of(b)["metrics_url"] == [shared]
-    assert "metrics_url" not in plan().options_of(a)
+    alone = plan(options={"metrics_url": pages[:1]})
+    assert [each.options_of(b).get("metrics_url", []) for each in (plan(), alone)] == [[], []]  # that of its host
     gateway = plan(sides={"direct": "http://d:1/v1", "through": "http://t:1"}, preset="gateway", scenario="gateway")
     assert {tuple(gateway.options_of(run)["metrics_url"]) for run in ab.planned(gateway)} == {("http://d:1/metrics",)}
 
