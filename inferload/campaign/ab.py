@@ -1,6 +1,6 @@
 """Comparison of running servers: pairs of runs under the same schedule, interleaved, in a folder that can be resumed."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -63,11 +63,16 @@ class AbPlan(ScenarioPart):
         urls = [*(url for side, _, url in pages if side == run.side), *shared]
         for side in PRESETS[self.preset].sides[:1] if self.preset and self.options.get("clock") != "virtual" else ():
             urls = urls or [Target.parse(self.sides[side]).metrics_url]
-        return {**self.options, "set": [*self.options.get("set", []), *run.set], "metrics_url": urls}
+        return {**self.options, "set": self._settings(run.set), "metrics_url": urls}
+
+    def _settings(self, more: Sequence[str]) -> list[str]:
+        """Return the changes of the scenario with those of a control, which replace others of the same key."""
+        keys = {each.partition("=")[0] for each in more}
+        return [*(each for each in self.options.get("set", []) if each.partition("=")[0] not in keys), *more]
 
     def load(self, *more: str) -> Scenario:
         """Load the scenario with its changes. Raise UsageError if it has changed since the start, or has no end."""
-        scenario = scenarios.load(self.scenario, overrides.parse_settings([*self.options.get("set", []), *more]))
+        scenario = scenarios.load(self.scenario, overrides.parse_settings(self._settings(more)))
         if self.digest and not more and scenario.digest != self.digest:
             raise UsageError(f"scenario {self.scenario}: changed since the start; undo the change, or start anew")
         if not scenario.ends_by_itself:

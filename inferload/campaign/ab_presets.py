@@ -47,7 +47,7 @@ PRESETS: Mapping[str, Preset] = MappingProxyType(
         ROUTER: Preset(
             "hits and spread of two routers or policies, and their TTFT with and without reuse",
             "no-reuse",
-            set=("cache.isolate=turn",),
+            set=("cache.isolate=turn", "cache.arm=cold"),
         ),
     }
 )

@@ -78,7 +78,6 @@ def test_a_changed_scenario_is_refused() -> None:
             "is the name of a control run; rename the side",
         ),
         ([*SIDES, *SMOKE, "--metrics-url", "C=http://c:1/metrics"], "no side is named C; name A or B, or none"),
-        ([*SIDES, "--preset", "router", "--set", "cache.isolate=none"], "also sets cache.isolate; give one of them"),
         (["--preset", "router", "--resume", "x"], "the folder has its own plan"),
         (["--resume", "no-such"], "no-such: contains no comparison of servers"),
         (["A=http://a:1", "--resume", "x"], "the folder has its own plan"),
@@ -112,6 +111,8 @@ def test_each_pair_of_a_preset_has_its_control_runs(name: str, command: Callable
         assert run.set == (row.set if of not in sides else ())
         assert with_controls.options_of(run).get("set", []) == [*run.set]
         assert with_controls.load(*run.set).ends_by_itself
+    warm = with_controls.model_copy(update={"options": {"set": ["cache.arm=warm"]}})
+    assert [warm.load(*row.set).cache.arm, warm.load().cache.arm] == ["cold" if row.set else "warm", "warm"]
     shown = command("ab", *(f"{side}={url}" for side, url in sides.items()), "--preset", name, "--dry-run")
     assert f"runs in {PAIRS} pairs" in shown
 
