@@ -1,6 +1,6 @@
 """Comparison of running servers: pairs of runs under the same schedule, interleaved, in a folder that can be resumed."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -9,7 +9,7 @@ from pydantic import Field, model_validator
 
 from inferload.base.errors import UsageError
 from inferload.campaign import pairs
-from inferload.campaign.ab_presets import PRESETS, Control
+from inferload.campaign.ab_presets import PRESETS
 from inferload.campaign.pairs import MAX_PAIRS, SD_LOG
 from inferload.client.connection.target import Target
 from inferload.figures.turn_figures import TTFT
@@ -52,28 +52,27 @@ class AbPlan(ScenarioPart):
         return self
 
     @property
-    def controls(self) -> dict[str, Control]:
-        """Control runs of each pair, by name."""
-        return PRESETS[self.preset].controls([*self.sides]) if self.preset else {}
+    def controls(self) -> Mapping[str, str]:
+        """Sides of the control runs of each pair, by the names of these."""
+        return PRESETS[self.preset].controls(self.sides) if self.preset else {}
 
     def options_of(self, run: "AbRun") -> dict[str, Any]:
         """Return the options of a run: those of all, with its own changes of the scenario and its own metrics pages."""
         pages = [page.partition("=") for page in self.options.get("metrics_url", [])]
         shared = ["".join(page) for page in pages if page[0] not in self.sides]
         urls = [*(url for side, _, url in pages if side == run.side), *shared]
-        if (
-            not urls
-            and self.preset
-            and self.options.get("clock") != "virtual"
-            and (side := PRESETS[self.preset].pages_of)
-        ):
-            urls = [Target.parse(self.sides[side]).metrics_url]
-        changes = {"set": [*self.options.get("set", []), *run.set], "metrics_url": urls}
-        return {**self.options, **{name: values for name, values in changes.items() if values}}
+        for side in PRESETS[self.preset].sides[:1] if self.preset and self.options.get("clock") != "virtual" else ():
+            urls = urls or [Target.parse(self.sides[side]).metrics_url]
+        return {**self.options, "set": self._settings(run.set), "metrics_url": urls}
+
+    def _settings(self, more: Sequence[str]) -> list[str]:
+        """Return the changes of the scenario with those of a control, which replace others of the same key."""
+        keys = {each.partition("=")[0] for each in more}
+        return [*(each for each in self.options.get("set", []) if each.partition("=")[0] not in keys), *more]
 
     def load(self, *more: str) -> Scenario:
         """Load the scenario with its changes. Raise UsageError if it has changed since the start, or has no end."""
-        scenario = scenarios.load(self.scenario, overrides.parse_settings([*self.options.get("set", []), *more]))
+        scenario = scenarios.load(self.scenario, overrides.parse_settings(self._settings(more)))
         if self.digest and not more and scenario.digest != self.digest:
             raise UsageError(f"scenario {self.scenario}: changed since the start; undo the change, or start anew")
         if not scenario.ends_by_itself:
@@ -97,10 +96,17 @@ class AbRun:
 
 def planned(plan: AbPlan) -> list[AbRun]:
     """Return all runs in order: pair by pair, the sides of a pair in a drawn order."""
-    made = {name: Control(name) for name in plan.sides} | plan.controls
+    of = {**{side: side for side in plan.sides}, **plan.controls}
+    changes = PRESETS[plan.preset].set if plan.preset else ()
     return [
-        AbRun((of := made[name]).side, plan.sides[of.side], pair.seed, f"{name}/{pair.number:03d}", of.set)
-        for pair in pairs.drawn(f"{plan.seed}/ab", plan.pairs, list(made))
+        AbRun(
+            of[name],
+            plan.sides[of[name]],
+            pair.seed,
+            f"{name}/{pair.number:03d}",
+            changes if name in plan.controls else (),
+        )
+        for pair in pairs.drawn(f"{plan.seed}/ab", plan.pairs, list(of))
         for name in pair.order
     ]
 

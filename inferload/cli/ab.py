@@ -14,7 +14,7 @@ from inferload.base.run_options import RUN_OPTIONS
 from inferload.base.virtual_orders import options_of, server_of
 from inferload.campaign import ab, decision, equal_sides, named_code, runner
 from inferload.campaign.ab import DEFAULT_PAIRS, AbPlan
-from inferload.campaign.ab_presets import PRESETS
+from inferload.campaign.ab_presets import PAIRS, PRESETS
 from inferload.campaign.journal import Journal, alone, made_folder, unused_folder
 from inferload.campaign.pairs import MAX_PAIRS
 from inferload.campaign.runner import Runner
@@ -62,7 +62,7 @@ def register(commands: Any) -> None:
         + "; ".join(f"{name}: {row.text}" for name, row in PRESETS.items()),
     )
     add("--scenario", metavar="NAME-OR-PATH", help="scenario of all runs (default: that of the preset)")
-    add("--pairs", type=int, metavar="N", help=f"pairs of runs (default: that of the preset, else {DEFAULT_PAIRS})")
+    add("--pairs", type=int, metavar="N", help=f"pairs of runs (default: {DEFAULT_PAIRS}, of a preset {PAIRS})")
     add("--seed", type=int, default=0, metavar="N", help="seed for the seeds of the runs and their order (%(default)s)")
     decision.add_options(add)
     add("--into", type=Path, metavar="DIR", help="output folder (default: runs/<UTC time>-ab-<scenario>)")
@@ -101,14 +101,12 @@ def _again(plan: AbPlan, arguments: argparse.Namespace) -> list[str]:
 
 def _plan_and_folder(arguments: argparse.Namespace) -> tuple[AbPlan, Path]:
     if arguments.resume is not None:
-        own_plan = f"--resume {arguments.resume}: the folder has its own plan; remove sides, --scenario, --pairs, --require, --into"
-        if (
-            arguments.preset
-            or arguments.sides
-            or arguments.pairs is not None
-            or arguments.into is not None
-            or arguments.require
-        ):
+        own_plan = (
+            f"--resume {arguments.resume}: the folder has its own plan; remove sides, --preset, --scenario, --pairs, "
+        )
+        own_plan += "--require, --into"
+        chosen = arguments.preset, arguments.pairs, arguments.into
+        if arguments.sides or arguments.require or any(value is not None for value in chosen):
             raise UsageError(own_plan)
         plan = ab.read(arguments.resume)
         if arguments.scenario not in (None, plan.scenario):
@@ -116,18 +114,16 @@ def _plan_and_folder(arguments: argparse.Namespace) -> tuple[AbPlan, Path]:
         named_code.check(arguments.resume, plan.load(), plan.scenario, arguments.scenario)
         return plan, arguments.resume
     preset = PRESETS.get(arguments.preset)
-    if preset is not None:
-        arguments.scenario = arguments.scenario or preset.scenario
+    arguments.scenario = arguments.scenario or arguments.preset
     if not arguments.sides or arguments.scenario is None:
-        raise UsageError("ab: needs two sides as NAME=URL and --scenario, or --resume DIR")
+        raise UsageError("ab: needs two sides as NAME=URL and --scenario or --preset, or --resume DIR")
     sides = ab.sides_of(arguments.sides)
     _check_servers(sides, arguments)
     if len(sides) < 2:
         raise UsageError(f"ab: {arguments.sides[0]} is the only side; give another one as NAME=URL")
     if preset is not None:
         preset.check(arguments.preset, sides)
-    default = DEFAULT_PAIRS if preset is None else preset.pairs
-    pairs = default if arguments.pairs is None else arguments.pairs
+    pairs = (PAIRS if preset else DEFAULT_PAIRS) if arguments.pairs is None else arguments.pairs
     if not 1 <= pairs <= MAX_PAIRS:
         raise UsageError(f"--pairs {pairs}: must be 1 to {MAX_PAIRS}")
     if arguments.seed < 0:
@@ -151,8 +147,8 @@ def _plan_and_folder(arguments: argparse.Namespace) -> tuple[AbPlan, Path]:
         AbPlan,
     )
     scenario = plan.load()
-    for control in plan.controls.values():
-        plan.load(*control.set)
+    if preset is not None:
+        plan.load(*preset.set)
     plan = plan.model_copy(update={"digest": scenario.digest})
     return plan, unused_folder(arguments.into, f"ab-{scenario.name}")
 
@@ -170,6 +166,12 @@ def _check_servers(sides: Mapping[str, str], arguments: argparse.Namespace) -> N
             server_of("", options_of(server), {}, 0)
         elif is_virtual:
             server_of(server, (), {}, 0)
+    for page in arguments.metrics_url:
+        name, _, url = page.partition("=")
+        if "://" in url and "://" not in name and name not in sides:
+            raise UsageError(
+                f"--metrics-url {page}: no side is named {name}; name {' or '.join(sides)}, or none for all sides"
+            )
 
 
 def _lines(plan: AbPlan) -> list[str]:

@@ -82,14 +82,14 @@ def test_a_gateway_that_adds_a_time_and_changes_texts_is_told_from_the_server_it
     words = ["--preset", "gateway", "--clock", "virtual", "--pairs", "2", "--duration", "3s"]
     assert cli.main(["ab", *sides, *words, "--into", str(tmp_path / "ab")]) == 0
     rows = rows_of(tmp_path / "ab")
-    for name, added_ms in (("ttft_ms", 5), ("e2e_ms", 5), ("tpot_ms", 0), ("mean(itl_ms)", 0)):
-        assert rows[name]["difference"] == pytest.approx(dict.fromkeys(("mean", "low", "high"), added_ms), abs=1e-6)
-        assert rows[name]["control"] == pytest.approx(dict.fromkeys(("mean", "low", "high"), 0), abs=1e-6)
+    for name, added_ms in (("ttft_ms", 5), ("e2e_ms", 5), ("tpot_ms", 0), ("itl_ms", 0)):
+        for column, mean_ms in (("difference", added_ms), ("control", 0)):
+            expected = dict.fromkeys(("mean", "low", "high"), mean_ms)
+            assert rows[f"mean({name})"][column] == pytest.approx(expected, abs=1e-6)
     text = rows["changed_answer_digest"]
     assert text["changed"] == text["agreed"] == text["compared"] == 24
-    assert text["p"] < 1e-6
     assert "Changed answers, by pair and turn: 000/s" in rows["note"]
-    assert [rows[f"changed_{name}"]["p"] for name in ("finish_reason", "output_tokens", "input_tokens")] == [1, 1, 1]
+    assert [name for name, row in rows.items() if name != "note" and row.get("claimed")] == ["changed_answer_digest"]
 
 
 @pytest.mark.soak
@@ -110,7 +110,6 @@ def test_a_gateway_that_repeats_requests_joins_events_and_changes_some_answers_i
     text = rows["changed_answer_digest"]
     assert text["agreed"] == text["compared"] == 16
     assert text["changed"] in (5, 6)  # each third one
-    assert text["p"] < 0.05
     assert rows["changed_input_tokens"]["changed"] == 0
 
 
@@ -126,21 +125,16 @@ def test_a_router_that_keeps_sessions_is_told_from_one_that_does_not(tmp_path: P
             contextlib.closing(RequestBalancer(ports)) as in_turn,
             contextlib.closing(RequestBalancer(ports, sticky="X-Session-ID")) as sticky,
         ):
-            words = ["--preset", "router", "--pairs", "3", *pages, *quick, "--into", str(tmp_path / "ab")]
+            words = ["--preset", "router", "--pairs", "2", *pages, *quick, "--into", str(tmp_path / "ab")]
             assert cli.main(["ab", f"A={in_turn.url}", f"B={sticky.url}", *words]) == 0
-            named = [*words[:-1], str(tmp_path / "named"), "--set", "request.server_header=X-Server", "--pairs", "1"]
-            assert cli.main(["ab", f"A={in_turn.url}", f"B={sticky.url}", *named]) == 0
     finally:
         for server in servers:
             stop(server)
-    for folder in ("ab", "named"):
-        rows = rows_of(tmp_path / folder)
-        assert rows["misrouted"]["candidate"] == 0
-        assert rows["misrouted"]["baseline"] > 0.2
-        assert rows["hit_rate"]["candidate"] == pytest.approx(rows["stay_hit_rate"]["candidate"], abs=0.03)
-        assert rows["hit_rate"]["baseline"] == pytest.approx(rows["in_turn_hit_rate"]["baseline"], abs=0.03)
-        assert rows["hit_rate_no_reuse"]["baseline"] == rows["hit_rate_no_reuse"]["candidate"] == 0
-        assert all(
-            1 <= rows[f"{of}_max"][side] < 2 for of in ("requests", "tokens") for side in ("baseline", "candidate")
-        )
-        assert ("estimated by their hits" in rows["note"]) == (folder == "ab")
+    rows = rows_of(tmp_path / "ab")
+    assert rows["misrouted"]["candidate"] == 0
+    assert rows["misrouted"]["baseline"] > 0.2
+    assert rows["hit_rate"]["candidate"] == pytest.approx(rows["stay_hit_rate"]["candidate"], abs=0.03)
+    assert rows["hit_rate"]["baseline"] == pytest.approx(rows["in_turn_hit_rate"]["baseline"], abs=0.03)
+    assert rows["no_reuse(hit_rate)"]["baseline"] == rows["no_reuse(hit_rate)"]["candidate"] == 0
+    assert all(1 <= rows[f"{of}_max"][side] < 2 for of in ("requests", "tokens") for side in ("baseline", "candidate"))
+    assert "estimated by their hits" in rows["note"]

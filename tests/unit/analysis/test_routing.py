@@ -12,17 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from inferload.analysis.data.frame import Frame
 from inferload.analysis.data.frames import load
+from inferload.analysis.diagnosis import routing
 from inferload.analysis.diagnosis.group import group_findings
-from inferload.analysis.diagnosis.routing import (
-    LEAST_LOSS,
-    LEAST_MOVED,
-    LOSES_HITS,
-    STAYS,
-    Routing,
-    judge,
-    moved_by_hits,
-    moved_share,
-)
+from inferload.analysis.diagnosis.routing import LEAST_LOSS, LEAST_MOVED, LOSES_HITS, STAYS, Routing, judge, moved_share
 
 from inferload.figures.pages import metric_names as names
 from inferload.results.open_run import OpenRun
@@ -191,4 +183,4 @@ def test_hits_tell_the_turns_that_moved(turns: list[tuple[int, int]], block: int
         rows.append((f"s{session}", float(at), f"http://{server}", prompts[session], hits))
     names_of = ("session_id", "sent_s", "target", "input_tokens", "cached_tokens")
     frame = Frame({name: np.array(column) for name, column in zip(names_of, zip(*rows, strict=True), strict=True)})
-    assert moved_by_hits(frame, block) == moved_share(frame, {f"http://{server}" for server in range(3)})
+    assert routing.moved_by_hits(frame, block) == moved_share(frame, {f"http://{server}" for server in range(3)})

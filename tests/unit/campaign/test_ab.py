@@ -12,7 +12,7 @@ from run_folders import edited, write_run
 from inferload.base.errors import UsageError
 from inferload.campaign import ab, pairs
 from inferload.campaign.ab import AbPlan, AbRun
-from inferload.campaign.ab_presets import PRESETS
+from inferload.campaign.ab_presets import PAIRS, PRESETS
 from inferload.campaign.journal import Journal, RunEnded
 from inferload.campaign.runner import MADE, USAGE, problem, stop_if_refused
 from inferload.scenario.files import typed_yaml
@@ -71,9 +71,13 @@ def test_a_changed_scenario_is_refused() -> None:
         ([*SIDES, "--preset", "gateway"], "has the sides A, B; write them as direct=URL through=URL"),
         (
             ["A=http://a:1", "B=http://b:1", "C=http://c:1", "--preset", "router"],
-            "compares two sides, not 3; leave C out",
+            "compares two sides, not 3 (A, B, C); leave the others out",
         ),
-        ([*SIDES, "--preset", "router", "--set", "cache.isolate=none"], "also sets cache.isolate; give one of them"),
+        (
+            ["A=http://a:1", "A-no-reuse=http://b:1", "--preset", "router"],
+            "is the name of a control run; rename the side",
+        ),
+        ([*SIDES, *SMOKE, "--metrics-url", "C=http://c:1/metrics"], "no side is named C; name A or B, or none"),
         (["--preset", "router", "--resume", "x"], "the folder has its own plan"),
         (["--resume", "no-such"], "no-such: contains no comparison of servers"),
         (["A=http://a:1", "--resume", "x"], "the folder has its own plan"),
@@ -99,29 +103,29 @@ def test_the_plan_states_the_detectable_change_and_what_the_verdict_holds_for(co
 def test_each_pair_of_a_preset_has_its_control_runs(name: str, command: Callable[..., str]) -> None:
     row = PRESETS[name]
     sides = {side: f"http://{side.lower()}:1" for side in row.sides or ("A", "B")}
-    with_controls = plan(sides=sides, preset=name, scenario=row.scenario, pairs=2)
-    assert len(ab.planned(with_controls)) == 2 * (2 + len(row.controls([*sides])))
+    with_controls = plan(sides=sides, preset=name, scenario=name, pairs=2)
+    assert len(ab.planned(with_controls)) == 2 * (2 + len(row.controls(sides)))
     for run in ab.planned(with_controls):
         of = run.folder.partition("/")[0]
         assert run.url == sides[run.side]
         assert run.set == (row.set if of not in sides else ())
         assert with_controls.options_of(run).get("set", []) == [*run.set]
         assert with_controls.load(*run.set).ends_by_itself
+    warm = with_controls.model_copy(update={"options": {"set": ["cache.arm=warm"]}})
+    assert [warm.load(*row.set).cache.arm, warm.load().cache.arm] == ["cold" if row.set else "warm", "warm"]
     shown = command("ab", *(f"{side}={url}" for side, url in sides.items()), "--preset", name, "--dry-run")
-    assert f"runs in {row.pairs} pairs" in shown
+    assert f"runs in {PAIRS} pairs" in shown
 
 
 def test_a_metrics_page_is_read_by_all_runs_or_by_those_of_its_side() -> None:
     pages = ["A=http://a:1/metrics", "http://gpu:1/metrics?x=1", "A=http://b:1/metrics"]
     a, b = (AbRun(side, "", 0, "") for side in "AB")
     named = plan(options={"metrics_url": pages})
-    assert named.options_of(a)["metrics_url"] == [
-        "http://a:1/metrics",
-        "http://b:1/metrics",
-        "http://gpu:1/metrics?x=1",
-    ]
-    assert named.options_of(b)["metrics_url"] == ["http://gpu:1/metrics?x=1"]
-    assert "metrics_url" not in plan().options_of(a)
+    shared = "http://gpu:1/metrics?x=1"
+    assert named.options_of(a)["metrics_url"] == ["http://a:1/metrics", "http://b:1/metrics", shared]
+    assert named.options_of(b)["metrics_url"] == [shared]
+    alone = plan(options={"metrics_url": pages[:1]})
+    assert [each.options_of(b).get("metrics_url", []) for each in (plan(), alone)] == [[], []]  # that of its host
     gateway = plan(sides={"direct": "http://d:1/v1", "through": "http://t:1"}, preset="gateway", scenario="gateway")
     assert {tuple(gateway.options_of(run)["metrics_url"]) for run in ab.planned(gateway)} == {("http://d:1/metrics",)}
 
