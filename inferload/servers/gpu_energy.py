@@ -83,7 +83,8 @@ def _power(window: ServerWindow, values: dict[str, Floats]) -> Power:
 def _counted_w(window: ServerWindow, energy_mj: Floats) -> float | None:
     """Return the power between the first and the last update of a counter; steps over a reset are left out."""
     known = np.flatnonzero(~np.isnan(energy_mj))
-    updates = known[1:][np.diff(energy_mj[known]) != 0]
+    near = np.diff(window.server.wall_ns[known]) <= window.gap_limit_s * NS_PER_S  # else it may have been long before
+    updates = known[1:][near & (np.diff(energy_mj[known]) != 0)]
     updates = updates[np.isin(updates, window.scrapes)]
     steps_j = np.diff(energy_mj[updates]) / _MJ_PER_J
     steps_s = np.diff(window.server.wall_ns[updates]) / NS_PER_S

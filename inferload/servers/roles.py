@@ -12,6 +12,7 @@ from typing import Any, Protocol, TypeVar
 from msgspec import Struct
 
 from inferload.base.errors import UsageError
+from inferload.base.redaction import without_userinfo
 from inferload.figures.pages import metric_names as names
 from inferload.figures.servers.server_formulas import Floats
 from inferload.servers.scrape_http import MetricsUrl
@@ -52,16 +53,23 @@ def of_option(values: Iterable[str]) -> dict[str, Role]:
     for value in values:
         url, sign, name = value.rpartition("=")
         if not sign or not url or name not in names.ROLES:
-            raise UsageError(f"--role {value}: no role; {_OPTION}")
-        if found.setdefault(url, Role(name, "option")).name != name:
-            raise UsageError(f"--role {url}: has two roles; give one")
+            raise UsageError(f"--role {without_userinfo(value)}: no role; {_OPTION}")
+        _add(found, url, url, Role(name, "option"))
     return found
+
+
+def _add(found: dict[str, Role], key: str, url: str, role: Role) -> None:
+    """Add a role, that of an option before that of a file. UsageError for another role from the same source."""
+    before = found.get(key, role)
+    if before.source == role.source and before.name != role.name:
+        raise UsageError(f"--role {without_userinfo(url)}: has two roles; give one")
+    found[key] = before if before.source == "option" else role
 
 
 def of_pages(named: Mapping[str, Role], pages: Iterable[str]) -> dict[str, Role]:
     """Return roles by the target of the page that an address names: of the page, or of its server. UsageError without one."""
     targets = [MetricsUrl.parse(page).target for page in pages]
-    found = {}
+    found: dict[str, Role] = {}
     for url, role in named.items():
         try:
             target = MetricsUrl.parse(url).target
@@ -69,8 +77,8 @@ def of_pages(named: Mapping[str, Role], pages: Iterable[str]) -> dict[str, Role]
             target = ""
         if target not in targets:
             known = f"name one of {', '.join(targets)}" if targets else "none is scraped"
-            raise UsageError(f"--role {url}: no metrics page of this run; {known}")
-        found[target] = role
+            raise UsageError(f"--role {without_userinfo(url)}: no metrics page of this run; {known}")
+        _add(found, target, url, role)
     return found
 
 

@@ -35,7 +35,9 @@ def page_at(kind: str, at_s: float, watts: Any = WATTS) -> str:
     return ENERGY.sub(grown, PAGES[kind])
 
 
-def windows(pages: dict[str, Sequence[str | None]], start_s: float = 0, end_s: float = 60) -> list[ServerWindow]:
+def windows(
+    pages: dict[str, Sequence[str | None]], start_s: float = 0, end_s: float = 60, passing: Sequence[str] = ()
+) -> list[ServerWindow]:
     """Return the windows of targets with a page each second, from 0 s; None: no answer."""
     columns = ScrapeColumns()
     for target, texts in pages.items():
@@ -43,7 +45,8 @@ def windows(pages: dict[str, Sequence[str | None]], start_s: float = 0, end_s: f
         for at_s, text in enumerate(texts):
             for sample in reader.read(text, at_s * S).stored if text is not None else ():
                 columns.append(at_s * S, target, sample.metric, sample.labels, sample.value)
-    return windows_of(by_target([columns.to_table()]), round(start_s * S), round(end_s * S), list(pages), 1.0)
+    ends = round(start_s * S), round(end_s * S)
+    return windows_of(by_target([columns.to_table()]), *ends, list(pages), 1.0, passing=passing)
 
 
 def gpu_of(kind: str, texts: Sequence[str | None], **window: float) -> Any:
@@ -104,6 +107,12 @@ def test_a_gap_of_scrapes_does_not_matter_to_a_counter() -> None:
     assert gpu_of("dcgm", pages).energy_j == pytest.approx(60_000)
 
 
+@pytest.mark.parametrize("gap", [(18, 30), (40, 60), (80, 95)])
+def test_an_update_during_a_gap_is_at_no_known_time(gap: tuple[int, int]) -> None:
+    pages = [None if gap[0] < at_s < gap[1] else page_at("dcgm", (at_s + 7) // 10 * 10) for at_s in range(100)]
+    assert gpu_of("dcgm", pages, start_s=20, end_s=95).energy_j == pytest.approx(75_000, rel=1e-6)
+
+
 @given(st.integers(1, 59), st.booleans())
 def test_a_restart_of_the_exporter_is_no_energy_and_a_reset_of_the_counter_loses_its_step(at: int, reset: bool) -> None:
     """The counter is the driver's: it goes on over a restart of the exporter, and begins at 0 when the driver is loaded."""
@@ -116,12 +125,12 @@ def test_a_restart_of_the_exporter_is_no_energy_and_a_reset_of_the_counter_loses
     assert gpu_of("dcgm", pages).energy_j == pytest.approx(60_000)
 
 
-def energy(pages: dict[str, Sequence[str | None]], roles: dict[str, str] | None = None) -> Any:
+def energy(pages: dict[str, Sequence[str | None]], roles: dict[str, str] | None = None, **more: Any) -> Any:
     tally = Tally()
     tally.window_events, tally.window_output_tokens = 10, 1200
     tally.slo_judged = tally.window_turns = tally.window_slo_judged = 8
     tally.window_slo_met = 6
-    return energy_of(windows(pages), 60.0, lambda watts: of_power(tally, 60.0, watts), roles or {})
+    return energy_of(windows(pages, **more), 60.0, lambda watts: of_power(tally, 60.0, watts), roles or {})
 
 
 def test_energy_per_output_token_and_per_good_turn_as_a_whole_and_by_role() -> None:
@@ -135,6 +144,8 @@ def test_energy_per_output_token_and_per_good_turn_as_a_whole_and_by_role() -> N
         "decode": (2, pytest.approx(50)),
         "prefill": (2, pytest.approx(50)),
     }
+    joined = energy({"http://a": dcgm, "http://b": [None] * 30 + pages["http://b"][30:]}, passing=["http://b"])
+    assert (joined.joules, joined.by_target["http://b"].joules) == pytest.approx((90_000, 30_000))
     numbered = {name: [re.sub('UUID="[^"]*",|Hostname="[^"]*",', "", text) for text in dcgm] for name in "xy"}
     assert energy({f"http://{name}": texts for name, texts in numbered.items()}).gpus == 4
 
