@@ -85,7 +85,9 @@ def _between(servers: Sequence[ServerSeries]) -> tuple[int, int] | None:
 
 
 def _grown(servers: Sequence[ServerSeries], metric: str) -> int | None:
-    grown = [server.grown(metric) for server in servers]
+    """Return the growth at all engines; None if one does not count. Exporters, and what stands in front, do not."""
+    engines = [server for server in servers if names.RUNNING in server.metrics and not server.in_front] or servers
+    grown = [server.grown(metric) for server in engines]
     counted = [values for values in grown if values is not None and len(values)]
     total = sum(float(values[-1] - values[0]) for values in counted)
     return round(total) if counted and len(counted) == len(grown) else None

@@ -29,6 +29,7 @@ S = 1_000_000_000
 Rows = list[tuple[str, dict[str, str], float]]
 NIXL = {"http://a": "vllm-0.32-nixl-prefill", "http://b": "vllm-0.32-nixl-decode"}
 FIRST, SECOND = "http://a", "http://b"
+FRONT = "dynamo-1.6.1-disaggregated-frontend"
 
 
 def servers_of(pages: dict[str, Rows], known: dict[str, Role] | None = None) -> dict[str, ServerSeries]:
@@ -116,8 +117,12 @@ def test_the_figures_of_a_pair_count_each_request_once() -> None:
     assert group["engine_e2e_ms"] == pytest.approx(1e3 * (10.927162885665894 + 1.4772887229919434) / 4)
     assert group["engine_itl_ms"] == pytest.approx(1e3 * 1.0388245620015368 / 28)
     assert (group["transfer_count"], group["transfer_bytes"], group["transfer_expired"]) == (4, 655360, 0)
-    counted = prefix_cache([window.server for window in windows])
-    assert (counted.queries, counted.hits, counted.servers) == (1300, 384, 1)
+    others = servers_of({"http://gpu": [(names.GPU_USE, {"gpu": "0"}, 50.0)], "http://front": of_file(FRONT)})
+    for beside in ((), others.values()):
+        counted = prefix_cache([*beside, *(window.server for window in windows)])
+        assert (counted.queries, counted.hits, counted.servers) == (1300, 384, 1)
+    both = prefix_cache([*others.values(), servers_of({SECOND: of_file(NIXL[SECOND])})[SECOND]])
+    assert (both.queries, both.hits) == (1300, 384)
     prefill, decode = (window_figures.entries([window])[0] for window in windows)
     assert prefill.transfer is not None
     assert prefill.transfer.time_ms is None
