@@ -22,14 +22,7 @@ from inferload.figures.servers.server_figures import (
     Engine,
     Server,
 )
-from inferload.figures.servers.server_formulas import (
-    MS_PER_S,
-    Floats,
-    HistogramMean,
-    HitRate,
-    Reading,
-    known,
-)
+from inferload.figures.servers.server_formulas import MS_PER_S, Floats, HistogramMean, HitRate, Reading, known
 from inferload.servers import gpu_energy
 from inferload.servers.exposition import TOO_LARGE
 from inferload.servers.prefix_counts import whole_number

@@ -258,11 +258,7 @@ class Server(ServerFacts, frozen=True, kw_only=True):
 BLOCKS: Mapping[str, type[Struct]] = MappingProxyType(
     {
         "waiting_by_reason": WaitingByReason,
-        SPEC_DECODE: Speculation,
-        TRANSFER: Transfer,
-        TIERS: Tiers,
-        GPU: Gpu,
-        ROUTER: Router,
+        **{SPEC_DECODE: Speculation, TRANSFER: Transfer, TIERS: Tiers, GPU: Gpu, ROUTER: Router},
     }
 )
 

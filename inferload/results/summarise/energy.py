@@ -57,5 +57,7 @@ def _gpus(pages: Sequence[Mapping[Gpu, Power]]) -> dict[Gpu, Power]:
     found: dict[Gpu, Power] = {}
     for page in pages:
         for gpu, power in page.items():
-            found[gpu] = max(found.get(gpu, power), power, key=lambda each: (each.watts is not None, each.counted))
+            found[gpu] = max(
+                found.get(gpu, power), power, key=lambda each: (each.watts is not None, each.counted_w is not None)
+            )
     return found
