@@ -89,27 +89,23 @@ def test_a_gpu_without_a_usable_counter_has_mean_power_times_time(kind: str, cha
     assert gpu.counted_power_w is None
 
 
-UNKNOWN: dict[str, Change | Callable[[float, str], str | None]] = {
-    "gap of the gauges": lambda at_s, text: without(text, "ENERGY") if not 20 < at_s < 40 else None,
-    "gap of one gauge": lambda at_s, text: without(text, 'ENERGY|POWER.*gpu="1"' if 20 < at_s < 40 else "ENERGY"),
-    "neither of one GPU": lambda _at_s, text: without(text, '(ENERGY|POWER).*gpu="1"'),
-}
-
-
-@pytest.mark.parametrize("change", UNKNOWN.values(), ids=UNKNOWN)
-def test_energy_is_unknown_if_that_of_one_gpu_is(change: Callable[[float, str], str | None]) -> None:
-    gpu = gpu_of("dcgm", [change(at_s, page_at("dcgm", at_s)) for at_s in range(61)])
+@pytest.mark.parametrize(
+    ("in_gap", "always"),
+    [(None, "ENERGY"), ('ENERGY|POWER.*gpu="1"', "ENERGY"), ('(ENERGY|POWER).*gpu="1"', '(ENERGY|POWER).*gpu="1"')],
+    ids=["gap of the gauges", "gap of one gauge", "neither of one GPU"],
+)
+def test_energy_is_unknown_if_that_of_one_gpu_is(in_gap: str | None, always: str) -> None:
+    left_out = [in_gap if 20 < at_s < 40 else always for at_s in range(61)]
+    pages = [None if each is None else without(page_at("dcgm", at_s), each) for at_s, each in enumerate(left_out)]
+    gpu = gpu_of("dcgm", pages)
     assert (gpu.gpus, gpu.energy_j, gpu.energy_from) == (2, None, None)
 
 
-def test_a_gap_of_scrapes_does_not_matter_to_a_counter() -> None:
-    pages = [page_at("dcgm", at_s) if not 20 < at_s < 40 else None for at_s in range(61)]
-    assert gpu_of("dcgm", pages).energy_j == pytest.approx(60_000)
-
-
-@pytest.mark.parametrize("gap", [(18, 30), (40, 60), (80, 95)])
-def test_an_update_during_a_gap_is_at_no_known_time(gap: tuple[int, int]) -> None:
-    pages = [None if gap[0] < at_s < gap[1] else page_at("dcgm", (at_s + 7) // 10 * 10) for at_s in range(100)]
+@pytest.mark.parametrize(("every_s", "gap"), [(1, (40, 60)), (10, (18, 30)), (10, (40, 60)), (10, (80, 95))])
+def test_a_gap_of_scrapes_does_not_matter_to_a_counter(every_s: int, gap: tuple[int, int]) -> None:
+    """The first value after the gap may be of any time in it."""
+    times = [None if gap[0] < at_s < gap[1] else (at_s + 7) // every_s * every_s for at_s in range(100)]
+    pages = [None if at_s is None else page_at("dcgm", at_s) for at_s in times]
     assert gpu_of("dcgm", pages, start_s=20, end_s=95).energy_j == pytest.approx(75_000, rel=1e-6)
 
 
