@@ -75,8 +75,8 @@ def _starved(group: Sequence[WindowEvidence]) -> Finding | None:
     waits = f"{number(waiting)} requests waited for prefill on average"
     waits += f", {number(times_ms[0])} ms each" if len(times_ms) == 1 else ""
     of = "" if np.isnan(slots) else f" of {number(slots)} slots"
-    figures = f"{waits}, while {number(running)}{of} ran in decode and few waited there"
-    return Finding(STARVED, 420.0, (figures,), probable=bool(np.isnan(slots)), figures=figures)
+    runs = f"{number(running)}{of} ran in decode on average, and few requests waited there"
+    return Finding(STARVED, 420.0, (waits, runs), probable=bool(np.isnan(slots)), figures=f"{waits}; {runs}")
 
 
 def _routing(run: RunFrames, group: Sequence[WindowEvidence]) -> routing.Routing | None:
