@@ -5,12 +5,15 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
+import summaries
 from hypothesis import given
 from hypothesis import strategies as st
 from paths import DATA
 
 from inferload.figures.rate_figures import of_power
+from inferload.figures.table import Detailed
 from inferload.results.summarise.energy import energy_of
+from inferload.results.tables import rate_tables
 from inferload.servers import window_figures
 from inferload.servers.page_samples import PageSamples
 from inferload.servers.scrapes_file import ScrapeColumns
@@ -144,6 +147,16 @@ def test_energy_per_output_token_and_per_good_turn_as_a_whole_and_by_role() -> N
     assert (joined.joules, joined.by_target["http://b"].joules) == pytest.approx((90_000, 30_000))
     numbered = {name: [re.sub('UUID="[^"]*",|Hostname="[^"]*",', "", text) for text in dcgm] for name in "xy"}
     assert energy({f"http://{name}": texts for name, texts in numbered.items()}).gpus == 4
+
+
+def test_the_rates_of_a_report_have_those_by_role() -> None:
+    parts = {
+        role: {"gpus": 2, "rates": {"j_per_output_token": joules}}
+        for role, joules in (("decode", 0.3), ("prefill", None))
+    }
+    document = {"rates": {"j_per_output_token": 0.4}, "energy": {"gpus": 4, "by_role": parts}}
+    cells = [cell for table in rate_tables.rates(summaries.results(document)) for row in table.rows for cell in row]
+    assert Detailed(0.4, "(decode 0.3, prefill -)") in cells
 
 
 def test_without_gpus_there_is_no_energy_and_a_silent_page_makes_it_unknown() -> None:
