@@ -121,8 +121,10 @@ def test_the_figures_of_a_pair_count_each_request_once() -> None:
     for beside in ((), others.values()):
         counted = prefix_cache([*beside, *(window.server for window in windows)])
         assert (counted.queries, counted.hits, counted.servers) == (1300, 384, 1)
-    both = prefix_cache([*others.values(), servers_of({SECOND: of_file(NIXL[SECOND])})[SECOND]])
-    assert (both.queries, both.hits) == (1300, 384)
+    (alone,) = servers_of({SECOND: of_file(NIXL[SECOND])}).values()
+    one, beside_it = prefix_cache([alone]), prefix_cache([*others.values(), alone])
+    assert (beside_it.queries, beside_it.hits, beside_it.size) == (1300, 384, one.size)
+    assert one.size
     prefill, decode = (window_figures.entries([window])[0] for window in windows)
     assert prefill.transfer is not None
     assert prefill.transfer.time_ms is None
