@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+import numpy as np
 from msgspec.structs import replace
 
 from inferload.base.numbers import number
@@ -59,18 +60,23 @@ def _starved(group: Sequence[WindowEvidence]) -> Finding | None:
     queued = [each for each in first if each.queued]
     if not queued or not then or any(each.waiting_share >= QUEUED_SHARE or rules.transfer(each) for each in then):
         return None
-    slots = [each.setup.max_num_seqs and each.setup.max_num_seqs * each.setup.engines for each in then]
-    running = [mean_of(each.scrapes.running) or 0.0 for each in then]
-    usage = max((mean_of(each.scrapes.kv_usage) or 0.0 for each in then), default=0.0)
-    known = None not in slots
-    if usage >= HIGH_KV_USAGE or (known and sum(running) > _FREE * sum(filter(None, slots))):
+    slots, running = (
+        np.array(values, dtype=np.float64).sum()  # NaN if one is not known
+        for values in (
+            [each.setup.max_num_seqs and each.setup.max_num_seqs * each.setup.engines for each in then],
+            [mean_of(each.scrapes.running) for each in then],
+        )
+    )
+    usage = max(mean_of(each.scrapes.kv_usage) or 0.0 for each in then)
+    if np.isnan(running) or running > _FREE * slots or usage >= HIGH_KV_USAGE:
         return None
-    waiting, queue_ms = (sum(mean_of(each.scrapes.capacity) or 0.0 for each in queued), queued[0].served.queue_ms)
+    waiting = sum(mean_of(each.scrapes.capacity) or 0.0 for each in queued)
+    times_ms = [each.served.queue_ms for each in queued if each.served.queue_ms is not None]
     waits = f"{number(waiting)} requests waited for prefill on average"
-    waits += "" if queue_ms is None else f", {number(queue_ms)} ms each"
-    of = f" of {sum(filter(None, slots))} slots" if known else ""
-    figures = f"{waits}, while {number(sum(running))}{of} ran in decode and few waited there"
-    return Finding(STARVED, 420.0, (figures,), probable=not known, figures=figures)
+    waits += f", {number(times_ms[0])} ms each" if len(times_ms) == 1 else ""
+    of = "" if np.isnan(slots) else f" of {number(slots)} slots"
+    runs = f"{number(running)}{of} ran in decode on average, and few requests waited there"
+    return Finding(STARVED, 420.0, (waits, runs), probable=bool(np.isnan(slots)), figures=f"{waits}; {runs}")
 
 
 def _routing(run: RunFrames, group: Sequence[WindowEvidence]) -> routing.Routing | None:

@@ -25,18 +25,11 @@ Gpu = frozenset[tuple[str, str]]  # labels that tell it from others
 
 
 class Power(Struct, frozen=True):
-    """Mean power of a GPU; None: not known. `counted`: by its counter of energy."""
+    """Mean power of GPUs, known if that of each is. `source`: what it is from."""
 
-    watts: float | None
-    counted: bool = False
-
-
-class Together(Struct, frozen=True):
-    """Power of several GPUs: `watts` is None if that of one is. `source`: what it is from; None: not known."""
-
-    gpus: int = 0
     watts: float | None = None
     source: str | None = None
+    gpus: int = 1
 
     @property
     def counted_w(self) -> float | None:
@@ -63,27 +56,26 @@ def by_gpu(window: ServerWindow) -> dict[Gpu, Power]:
     return {gpu: _power(window, values) for gpu, values in found.items()}
 
 
-def together(powers: Iterable[Power]) -> Together:
+def together(powers: Iterable[Power]) -> Power:
     """Return the power of several GPUs."""
     every = list(powers)
     watts = [power.watts for power in every if power.watts is not None]
     if not every or len(watts) < len(every):
-        return Together(len(every))
-    sources = {COUNTERS if power.counted else GAUGES for power in every}
-    return Together(len(every), sum(watts), " and ".join(sorted(sources)))
+        return Power(gpus=len(every))
+    return Power(sum(watts), " and ".join(sorted({str(power.source) for power in every})), len(every))
 
 
 def _power(window: ServerWindow, values: dict[str, Floats]) -> Power:
-    counted = _counted_w(window, values[names.GPU_ENERGY]) if names.GPU_ENERGY in values else None
-    if counted is None and names.GPU_POWER in values:
-        return Power(_gauge_w(window, values[names.GPU_POWER]))
-    return Power(counted, counted is not None)
+    if names.GPU_ENERGY in values and (counted := _counted_w(window, values[names.GPU_ENERGY])) is not None:
+        return Power(counted, COUNTERS)
+    return Power(_gauge_w(window, values[names.GPU_POWER]), GAUGES) if names.GPU_POWER in values else Power()
 
 
 def _counted_w(window: ServerWindow, energy_mj: Floats) -> float | None:
     """Return the power between the first and the last update of a counter; steps over a reset are left out."""
     known = np.flatnonzero(~np.isnan(energy_mj))
-    updates = known[1:][np.diff(energy_mj[known]) != 0]
+    near = np.diff(window.server.wall_ns[known]) <= window.gap_limit_s * NS_PER_S  # else it may have been long before
+    updates = known[1:][near & (np.diff(energy_mj[known]) != 0)]
     updates = updates[np.isin(updates, window.scrapes)]
     steps_j = np.diff(energy_mj[updates]) / _MJ_PER_J
     steps_s = np.diff(window.server.wall_ns[updates]) / NS_PER_S

@@ -204,9 +204,9 @@ def _agreed(views: Sequence[Growth]) -> Growth:
     known = sorted((view.first, position) for position, view in enumerate(views) if view.first is not None)
     if not known:
         return Growth(None, np.zeros(0))
-    begin = known[0][0]
-    total = np.zeros_like(views[known[0][1]].total)
-    for first, position in known:
+    (begin, earliest), *others = known
+    total = views[earliest].total.copy()
+    for first, position in others:
         view = views[position].total
         since = view[first:] + (total[first] - view[first] if first > begin else 0.0)
         total[first:] = np.maximum(total[first:], since)

@@ -47,9 +47,11 @@ def prefix_cache(every: Sequence[ServerSeries]) -> PrefixCache:
     """Sum over all targets, from the first scrape to the last. Tokens are counted at admission.
 
     Of servers for prefill and decode only those for prefill: prompts that decode looks up were computed, or found, there.
+    Pages of exporters, and of what stands in front of engines, do not count.
     """
     of_prefill = [server for server in every if server.role_name == PREFILL and _grown([server], names.PREFIX_QUERIES)]
     servers = of_prefill or without_prefill(every)
+    engines = [server for server in servers if names.RUNNING in server.metrics and not server.in_front] or servers
     configs = [series.labels for server in servers for series in server.series(names.CACHE_CONFIG)]
     gauges = (server.lowest(names.KV_BLOCK_TOKENS) for server in servers)
     sizes = {f"{values[-1]:g}" for values in gauges if values is not None and len(values)}
@@ -57,9 +59,9 @@ def prefix_cache(every: Sequence[ServerSeries]) -> PrefixCache:
     switches = {labels.get("enable_prefix_caching", "") for labels in configs}
     size, switch = (sizes.pop() if len(sizes) == 1 else "", switches.pop() if len(switches) == 1 else "")
     return PrefixCache(
-        _grown(servers, names.PREFIX_QUERIES),
-        _grown(servers, names.PREFIX_HITS),
-        _loaded(servers),
+        _grown(engines, names.PREFIX_QUERIES),
+        _grown(engines, names.PREFIX_HITS),
+        _loaded(engines),
         whole_number(size),
         {"True": True, "False": False}.get(switch),
         _between(servers),
@@ -68,7 +70,7 @@ def prefix_cache(every: Sequence[ServerSeries]) -> PrefixCache:
             (len({of.labels.get("engine") for of in server.series(names.PREFIX_QUERIES)}) for server in servers),
             default=1,
         ),
-        _size(servers, [labels.get("kv_cache_size_tokens", "") for labels in configs]),
+        _size(engines, [labels.get("kv_cache_size_tokens", "") for labels in configs]),
     )
 
 

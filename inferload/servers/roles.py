@@ -12,6 +12,7 @@ from typing import Any, Protocol, TypeVar
 from msgspec import Struct
 
 from inferload.base.errors import UsageError
+from inferload.base.redaction import without_userinfo
 from inferload.figures.pages import metric_names as names
 from inferload.figures.servers.server_formulas import Floats
 from inferload.servers.scrape_http import MetricsUrl
@@ -52,16 +53,23 @@ def of_option(values: Iterable[str]) -> dict[str, Role]:
     for value in values:
         url, sign, name = value.rpartition("=")
         if not sign or not url or name not in names.ROLES:
-            raise UsageError(f"--role {value}: no role; {_OPTION}")
-        if found.setdefault(url, Role(name, "option")).name != name:
-            raise UsageError(f"--role {url}: has two roles; give one")
+            raise UsageError(f"--role {without_userinfo(value)}: no role; {_OPTION}")
+        _add(found, url, url, Role(name, "option"))
     return found
+
+
+def _add(found: dict[str, Role], key: str, url: str, role: Role) -> None:
+    """Add a role, that of an option before that of a file. UsageError for another role from the same source."""
+    before = found.get(key, role)
+    if before.source == role.source and before.name != role.name:
+        raise UsageError(f"--role {without_userinfo(url)}: has two roles; give one")
+    found[key] = before if before.source == "option" else role
 
 
 def of_pages(named: Mapping[str, Role], pages: Iterable[str]) -> dict[str, Role]:
     """Return roles by the target of the page that an address names: of the page, or of its server. UsageError without one."""
     targets = [MetricsUrl.parse(page).target for page in pages]
-    found = {}
+    found: dict[str, Role] = {}
     for url, role in named.items():
         try:
             target = MetricsUrl.parse(url).target
@@ -69,8 +77,8 @@ def of_pages(named: Mapping[str, Role], pages: Iterable[str]) -> dict[str, Role]
             target = ""
         if target not in targets:
             known = f"name one of {', '.join(targets)}" if targets else "none is scraped"
-            raise UsageError(f"--role {url}: no metrics page of this run; {known}")
-        found[target] = role
+            raise UsageError(f"--role {without_userinfo(url)}: no metrics page of this run; {known}")
+        _add(found, target, url, role)
     return found
 
 
@@ -92,15 +100,11 @@ def in_series(servers: Iterable[_Counters]) -> dict[str, Role]:
     Decode: its prompts were received from another server, and it has several output tokens for a request. Prefill: each of its
     requests has one output token, and another server received prompts. A server without requests shows nothing.
     """
-    every = [*servers]
-    if len(every) < 2 or not any(_last(server, *_EACH[-1]) for server in every):
-        return {}
-    counts = {server.target: [_last(server, metric, labels) for metric, labels in _EACH] for server in every}
+    counts = {server.target: [_last(server, metric, labels) for metric, labels in _EACH] for server in servers}
     receive = {target for target, (requests, tokens, received) in counts.items() if received and tokens > requests}
     of_one = {target for target, (requests, tokens, received) in counts.items() if requests == tokens > 0 == received}
-    if not receive or not of_one:
-        return {}
-    return {target: Role(PREFILL if target in of_one else DECODE, "series") for target in receive | of_one}
+    both = receive | of_one if receive and of_one else ()
+    return {target: Role(PREFILL if target in of_one else DECODE, "series") for target in both}
 
 
 def of(servers: Mapping[str, _Counters], known: Mapping[str, Role]) -> dict[str, Role | None]:
@@ -108,17 +112,13 @@ def of(servers: Mapping[str, _Counters], known: Mapping[str, Role]) -> dict[str,
     found: dict[str, Role | None] = {target: known.get(target) for target in servers}
     rest = {target: server for target, server in servers.items() if found[target] is None and not server.in_front}
     for target, server in rest.items():
-        labels = (series.labels for metric in READ for series in server.series(metric))
-        found[target] = Role(name, "label") if (name := of_labels(labels)) else None
-    if any(
-        role is not None and role.name == PREFILL for role in found.values()
-    ):  # Dynamo's workers are of one or the other
+        name = of_labels(series.labels for metric in READ for series in server.series(metric))
+        found[target] = Role(name, "label") if name else None
+    if any(role.name == PREFILL for role in found.values() if role):  # Dynamo's workers are of one or the other
         workers = (target for target in rest if found[target] is None and rest[target].series(names.COMPONENT_REQUESTS))
         found |= dict.fromkeys(workers, Role(DECODE, "label"))
-    open_ = [server for target, server in rest.items() if found[target] is None]
-    found |= in_series(open_)
-    named = {target: Role(name, "name") for target in rest if found[target] is None and (name := of_words(target))}
-    return found | named
+    found |= in_series(server for target, server in rest.items() if found[target] is None)
+    return found | {target: Role(name, "name") for target in rest if not found[target] and (name := of_words(target))}
 
 
 def _last(server: _Counters, metric: str, labels: Mapping[str, str]) -> float:

@@ -217,7 +217,7 @@ def growth(values: Floats, restarted: Bools) -> Floats:
     """Return the growth of one counter since the first scrape, at each scrape.
 
     After a restart or a decrease the counter starts at 0. The first value of a series that appears after the first scrape is
-    growth. From a decrease below 0 on it is unknown: such is a sum of times of vLLM with a failed KV transfer.
+    growth. A decrease below 0 is none of a counter: sums of times of vLLM have it at a failed KV transfer.
     """
     steps = np.zeros(len(values))
     present = np.flatnonzero(~np.isnan(values))
@@ -226,8 +226,8 @@ def growth(values: Floats, restarted: Bools) -> Floats:
     known = values[present]
     steps[present[0]] = known[0] if present[0] > 0 else 0.0
     restarts = np.cumsum(restarted)[present]
-    fresh = (np.diff(restarts) > 0) | (np.diff(known) < 0)
-    steps[present[1:]] = np.where(fresh, np.where(known[1:] < 0, np.nan, known[1:]), np.diff(known))
+    fresh = (np.diff(restarts) > 0) | ((np.diff(known) < 0) & (known[1:] >= 0))
+    steps[present[1:]] = np.where(fresh, known[1:], np.diff(known))
     return np.cumsum(steps)
 
 

@@ -10,7 +10,8 @@ from inferload.figures.pages import metric_names as names
 from inferload.figures.servers.server_formulas import UNKNOWN, Floats, Over, Reading, Statistic, Window, known
 from inferload.servers.roles import PREFILL, caching, without_prefill
 
-_OF_CACHES = (names.PREFIX_QUERIES, names.PREFIX_HITS, names.PROMPT_TOKENS_CACHED, names.HIT_RATE)
+_HITS = (names.PREFIX_HITS, names.PROMPT_TOKENS_CACHED, names.CACHED_BY_SOURCE, names.HIT_RATE)
+_OF_CACHES = (names.PREFIX_QUERIES, *_HITS)
 _OF_REQUESTS = (names.FINISHED, names.PROMPT_TOKENS, names.GENERATION_TOKENS, names.HTTP_REQUESTS)
 _TIMES = (names.TTFT, names.QUEUE, names.PREFILL, names.DECODE, names.E2E)
 

@@ -15,15 +15,8 @@ from msgspec.structs import replace
 
 from inferload.base.clock import NS_PER_S
 from inferload.figures.pages import metric_names as names
-from inferload.figures.servers.server_figures import (
-    ENGINE_GAUGES,
-)
-from inferload.figures.servers.server_formulas import (
-    UNKNOWN,
-    Floats,
-    Reading,
-    Statistic,
-)
+from inferload.figures.servers.server_figures import ENGINE_GAUGES
+from inferload.figures.servers.server_formulas import UNKNOWN, Floats, Reading, Statistic
 from inferload.servers.scrape_store import Instants
 from inferload.servers.series import ServerSeries
 

@@ -22,15 +22,7 @@ from inferload.figures.servers.server_figures import (
     Engine,
     Server,
 )
-from inferload.figures.servers.server_formulas import (
-    MS_PER_S,
-    Energy,
-    Floats,
-    HistogramMean,
-    HitRate,
-    Reading,
-    known,
-)
+from inferload.figures.servers.server_formulas import MS_PER_S, Floats, HistogramMean, HitRate, Reading, known
 from inferload.servers import gpu_energy
 from inferload.servers.exposition import TOO_LARGE
 from inferload.servers.prefix_counts import whole_number
@@ -86,6 +78,7 @@ def _entry(window: ServerWindow) -> Server:
     groups[TIERS]["hits"] = _counts_by(window, names.CACHED_BY_SOURCE, ("source",))
     energy = gpu_energy.together(gpu_energy.by_gpu(window).values())
     groups[GPU] |= {"gpus": energy.gpus or None, "energy_from": energy.source}
+    groups[GPU] |= {"energy_j": energy.joules(window.lasts_s), "counted_power_w": energy.counted_w}
     groups[ROUTER]["attempts_by_server"] = _counts_by(window, names.ROUTER_ATTEMPTS, _SERVER_LABELS)
     blocks: dict[str, Any] = {
         block: server_figures.BLOCKS[block](**values)
@@ -122,9 +115,6 @@ def _value(row: ServerFigure, window: ServerWindow) -> FigureValue:
     """Return the value of an entry: of several statistics, or one number; None if unknown."""
     if isinstance(row.formula, HistogramMean):
         return _histogram(window, row.formula)
-    if isinstance(row.formula, Energy):
-        energy = gpu_energy.together(gpu_energy.by_gpu(window).values())
-        return energy.counted_w if row.formula.per_s else energy.joules(window.lasts_s)
     if row.statistics:
         return _mean_and_max(row, window)
     number = row.number(window)

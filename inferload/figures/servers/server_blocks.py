@@ -8,7 +8,7 @@ from inferload.base.json_text import Count as CountOf
 from inferload.base.json_text import Number
 from inferload.figures.pages import metric_names as names
 from inferload.figures.servers.server_entry import Histogram, MeanAndMax
-from inferload.figures.servers.server_figure import row
+from inferload.figures.servers.server_figure import ServerFigure, row
 from inferload.figures.servers.server_formulas import Count, Energy, Gauge, HistogramMean, Rate, Ratio, Reading
 
 _SPECULATION, _DRAFTS = "speculation", "draft tokens, tok/s"
@@ -87,45 +87,21 @@ class Speculation(Struct, frozen=True, kw_only=True):
     mean_acceptance_length: Annotated[Number | None, ACCEPTANCE_LENGTH] = None
 
 
+def _failures(metric: str, title: str, text: str) -> ServerFigure:
+    return row(Count(Reading(metric)), title, text, better="lower")
+
+
 TRANSFERS = row(
     Count(Reading(f"{names.TRANSFER}_count")),
     "KV transfers",
     "fetches of the KV blocks of a request from another server",
 )
 TRANSFER_TIME = row(HistogramMean(names.TRANSFER), "KV transfer", "time of a fetch from its start to the last block")
-TRANSFER_POST = row(
-    HistogramMean(names.TRANSFER_POST), "KV transfer, start", "time to start a fetch, in the transfer's"
-)
-TRANSFER_BYTES = row(
-    Count(Reading(f"{names.TRANSFER_BYTES}_sum")), "KV transferred", "bytes of the fetched KV blocks", unit="bytes"
-)
-FETCHING = row(
-    Gauge(Reading(names.FETCHING)),
-    "requests that fetch KV",
-    "requests that wait for the start of a fetch, for its end, or for their place after it; in the queue time",
-    better="lower",
-)
-TRANSFER_FAILURES = row(
-    Count(Reading(names.TRANSFER_FAILURES)), "KV transfers failed", "fetches that failed", better="lower"
-)
-TRANSFER_LOST = row(
-    Count(Reading(names.TRANSFER_LOST)),
-    "KV notifications failed",
-    "ends of a fetch of which the other server was not told, so that it holds the blocks until they expire",
-    better="lower",
-)
-TRANSFER_EXPIRED = row(
-    Count(Reading(names.TRANSFER_EXPIRED)),
-    "KV blocks expired",
-    "requests whose blocks nobody fetched in time, at the server that held them",
-    better="lower",
-)
-TRANSFER_LATE = row(
-    Count(Reading(names.TRANSFER_LATE)),
-    "KV notifications late",
-    "ends of a fetch after its blocks expired",
-    better="lower",
-)
+_POST = row(HistogramMean(names.TRANSFER_POST), "KV transfer, start", "time to start a fetch, in the transfer's")
+_BYTES = Reading(f"{names.TRANSFER_BYTES}_sum")
+_FETCHING = "requests that wait for the start of a fetch, for its end, or for their place after it; in the queue time"
+_UNTOLD = "ends of a fetch of which the other server was not told, so that it holds the blocks until they expire"
+_EXPIRED = "requests whose blocks nobody fetched in time, at the server that held them"
 
 
 class Transfer(Struct, frozen=True, kw_only=True):
@@ -133,13 +109,24 @@ class Transfer(Struct, frozen=True, kw_only=True):
 
     count: Annotated[CountOf | None, TRANSFERS] = None
     time_ms: Annotated[Histogram | None, TRANSFER_TIME] = None
-    start_ms: Annotated[Histogram | None, TRANSFER_POST] = None
-    bytes: Annotated[CountOf | None, TRANSFER_BYTES] = None
-    fetching: Annotated[MeanAndMax | None, FETCHING] = None
-    failed: Annotated[CountOf | None, TRANSFER_FAILURES] = None
-    notifications_failed: Annotated[CountOf | None, TRANSFER_LOST] = None
-    expired: Annotated[CountOf | None, TRANSFER_EXPIRED] = None
-    notifications_late: Annotated[CountOf | None, TRANSFER_LATE] = None
+    start_ms: Annotated[Histogram | None, _POST] = None
+    bytes: Annotated[
+        CountOf | None, row(Count(_BYTES), "KV transferred", "bytes of the fetched KV blocks", unit="bytes")
+    ] = None
+    fetching: Annotated[
+        MeanAndMax | None, row(Gauge(Reading(names.FETCHING)), "requests that fetch KV", _FETCHING, better="lower")
+    ] = None
+    failed: Annotated[
+        CountOf | None, _failures(names.TRANSFER_FAILURES, "KV transfers failed", "fetches that failed")
+    ] = None
+    notifications_failed: Annotated[
+        CountOf | None, _failures(names.TRANSFER_LOST, "KV notifications failed", _UNTOLD)
+    ] = None
+    expired: Annotated[CountOf | None, _failures(names.TRANSFER_EXPIRED, "KV blocks expired", _EXPIRED)] = None
+    notifications_late: Annotated[
+        CountOf | None,
+        _failures(names.TRANSFER_LATE, "KV notifications late", "ends of a fetch after its blocks expired"),
+    ] = None
 
 
 GPU_USE = row(

@@ -258,11 +258,7 @@ class Server(ServerFacts, frozen=True, kw_only=True):
 BLOCKS: Mapping[str, type[Struct]] = MappingProxyType(
     {
         "waiting_by_reason": WaitingByReason,
-        SPEC_DECODE: Speculation,
-        TRANSFER: Transfer,
-        TIERS: Tiers,
-        GPU: Gpu,
-        ROUTER: Router,
+        **{SPEC_DECODE: Speculation, TRANSFER: Transfer, TIERS: Tiers, GPU: Gpu, ROUTER: Router},
     }
 )
 
@@ -312,7 +308,7 @@ def values(key: str, statistic: str | None, servers: Sequence[ServerFacts]) -> d
     """Return the figure of each server that should report it, by target; None if not measured.
 
     A server whose kind of page lacks it should not, if that of another has it; nor should one behind a front end that has it, nor
-    one with another role than all that have it: prefill has no ITL.
+    one with another role than all that have it, if it was read over the whole window: prefill has no ITL.
     """
     row = BY_KEY[key]
     expected = [entry for entry in servers if row.expected_of(entry)]
@@ -322,6 +318,7 @@ def values(key: str, statistic: str | None, servers: Sequence[ServerFacts]) -> d
     if any(found[target] is not None for target in front):
         excused |= found.keys() - front
     with_it = {entry.role for entry in expected if found[entry.target] is not None}
-    excused |= {entry.target for entry in expected if with_it and entry.role is not None and entry.role not in with_it}
+    read = [entry for entry in expected if entry.role is not None and entry.window_s is not None]
+    excused |= {entry.target for entry in read if with_it and entry.role not in with_it}
     able = {target: value for target, value in found.items() if value is not None or target not in excused}
     return able or found

@@ -214,8 +214,8 @@ class HitShare(_OfOne, frozen=True):
         return tuple(dict.fromkeys(chain.from_iterable(self.alternatives)))
 
     def value(self, window: Window, statistic: Statistic = "mean") -> Floats:
-        of_queries, of_prompts = (Ratio(*each).value(window) for each in self.alternatives)
-        return np.where(np.isnan(of_queries), of_prompts, of_queries)
+        of_queries, of_prompts = (Ratio(*each) for each in self.alternatives)
+        return (of_queries if np.nansum(window.delta(of_queries.whole)) > 0 else of_prompts).value(window)
 
 
 GAUGE = "gauge"  # source of a hit rate that the server computed

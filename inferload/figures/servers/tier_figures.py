@@ -51,36 +51,38 @@ _FAILURES = row(
     "allocations and transfers between tiers that failed",
     better="lower",
 )
-_DEVICE = _share(names.DEVICE, "device", "the memory of the engine")
-_HOST = _share(names.HOST, "host", "the memory of the host")
-_DISK = _share(names.DISK, "disk", "a disk")
-_PEERS = _share(names.PEER, "peers", "another server")
-_OTHERS = _share(names.OTHER, "other tiers", "a tier that the server does not name, or its storage")
-_LOADED = _gb(names.LOAD_BYTES, "loaded KV", "into the memory of the engine")
-_LOAD = _speed(names.LOAD_BYTES, names.LOAD_SECONDS, "speed of loads", "loaded GB / seconds of loads")
-_STORED = _gb(names.STORE_BYTES, "stored KV", "out of the memory of the engine")
-_STORE = _speed(names.STORE_BYTES, names.STORE_SECONDS, "speed of stores", "stored GB / seconds of stores")
-_TIER_READ = _gb(names.READ_BYTES, "read from lower tiers", "to the host from the tiers beyond it")
-_READ = _speed(names.READ_BYTES, names.READ_SECONDS, "speed of lower-tier reads", "read GB / seconds of reads")
-_WRITTEN = _gb(names.WRITTEN_BYTES, "written to lower tiers", "from the host to the tiers beyond it")
 
 
 class Tiers(Struct, frozen=True, kw_only=True):
     """Tiers of the KV cache ([cache](../background/cache.md#tiers)); null if only the engine's memory is used."""
 
     hits: Annotated[dict[str, CountOf], Meta(description="prompt tokens from each source that had hits")] = {}
-    device_hit_share: Annotated[Number | None, _DEVICE] = None
-    host_hit_share: Annotated[Number | None, _HOST] = None
-    disk_hit_share: Annotated[Number | None, _DISK] = None
-    p2p_hit_share: Annotated[Number | None, _PEERS] = None
-    external_hit_share: Annotated[Number | None, _OTHERS] = None
-    loaded_gb: Annotated[Number | None, _LOADED] = None
-    load_gb_per_s: Annotated[Number | None, _LOAD] = None
+    device_hit_share: Annotated[Number | None, _share(names.DEVICE, "device", "the memory of the engine")] = None
+    host_hit_share: Annotated[Number | None, _share(names.HOST, "host", "the memory of the host")] = None
+    disk_hit_share: Annotated[Number | None, _share(names.DISK, "disk", "a disk")] = None
+    p2p_hit_share: Annotated[Number | None, _share(names.PEER, "peers", "another server")] = None
+    external_hit_share: Annotated[
+        Number | None, _share(names.OTHER, "other tiers", "a tier that the server does not name, or its storage")
+    ] = None
+    loaded_gb: Annotated[Number | None, _gb(names.LOAD_BYTES, "loaded KV", "into the memory of the engine")] = None
+    load_gb_per_s: Annotated[
+        Number | None, _speed(names.LOAD_BYTES, names.LOAD_SECONDS, "speed of loads", "loaded GB / seconds of loads")
+    ] = None
     load_ms: Annotated[Number | None, _LOAD_MS] = None
-    stored_gb: Annotated[Number | None, _STORED] = None
-    store_gb_per_s: Annotated[Number | None, _STORE] = None
-    tier_read_gb: Annotated[Number | None, _TIER_READ] = None
-    tier_read_gb_per_s: Annotated[Number | None, _READ] = None
-    tier_written_gb: Annotated[Number | None, _WRITTEN] = None
+    stored_gb: Annotated[Number | None, _gb(names.STORE_BYTES, "stored KV", "out of the memory of the engine")] = None
+    store_gb_per_s: Annotated[
+        Number | None,
+        _speed(names.STORE_BYTES, names.STORE_SECONDS, "speed of stores", "stored GB / seconds of stores"),
+    ] = None
+    tier_read_gb: Annotated[
+        Number | None, _gb(names.READ_BYTES, "read from lower tiers", "to the host from the tiers beyond it")
+    ] = None
+    tier_read_gb_per_s: Annotated[
+        Number | None,
+        _speed(names.READ_BYTES, names.READ_SECONDS, "speed of lower-tier reads", "read GB / seconds of reads"),
+    ] = None
+    tier_written_gb: Annotated[
+        Number | None, _gb(names.WRITTEN_BYTES, "written to lower tiers", "from the host to the tiers beyond it")
+    ] = None
     host_cache_usage: Annotated[MeanAndMax | None, _USAGE] = None
     offload_failures: Annotated[CountOf | None, _FAILURES] = None

@@ -41,7 +41,7 @@ _MOST_ROUTED = 100_000  # turns, each of which is added to two more caches
 # before every prompt, and a block.
 _LENGTHS_OFF = 0.25
 _TEMPLATE_TOKENS = 64
-_SAME, _NEAR = 0.01, 0.1  # prompt tokens that may differ, and the same of loaded tokens
+_SAME, _NEAR = 0.01, 0.1  # of prompt tokens, and of loaded tokens, that may differ
 _LEFT_OUT = "cached tokens of answers are left out: Dynamo reports 0 for a prompt that a server for prefill has cached"
 _ASSUMED = f"blocks of {ASSUMED_BLOCK} tokens are assumed, because the server does not report it: see cache.block_size"
 
@@ -147,7 +147,8 @@ def _with_expected(
     of_lengths = _notes_on_lengths(run.plan, run.prompts, hits.sums, known.block_size_from)
     expected = _expected_block(hits.sums, [*of_lengths, *_notes_on_answers(hits.sums)])
     kept = None if prompts is None or size is None else prompts.kept_share(size)
-    if kept is not None and expected.hit_rate is not None and _of_same(known.counted, expected.input_tokens):
+    others = abs((0 if known.counted is None else known.counted.queries) - expected.input_tokens)
+    if kept is not None and expected.hit_rate is not None and others <= _SAME * expected.input_tokens:
         expected = replace(expected, engine_tokens=size, engine_hit_rate=kept * expected.hit_rate)
     per_turn = _per_turn_block(hits.sums, known.counted)
     block = replace(known, expected=expected, per_turn=per_turn, routed=_routed_block(group))
@@ -297,14 +298,9 @@ def _per_turn_block(sums: SentSums, counted: CountedHits | None) -> ReportedHits
     )
 
 
-def _of_same(counted: CountedHits | None, input_tokens: int) -> bool:
-    """Return True if the servers looked up the run's prompts and no others."""
-    return counted is not None and abs(counted.queries - input_tokens) <= _SAME * counted.queries
-
-
 def _included(input_tokens: int, cached: int, counted: CountedHits | None) -> str | None:
-    """Return what reported tokens include, if the counts are of the same prompts and other tiers had hits."""
-    if counted is None or not counted.loaded or not _of_same(counted, input_tokens):
+    """Return what reported tokens include, if other tiers had hits, and far more than other prompts can have had."""
+    if counted is None or not counted.loaded or abs(counted.queries - input_tokens) > _NEAR * counted.loaded:
         return None
     share = (cached - counted.hits) / counted.loaded
     return "device hits" if abs(share) < _NEAR else "all tiers" if abs(share - 1) < _NEAR else "neither"

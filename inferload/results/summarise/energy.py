@@ -1,6 +1,8 @@
 """Energy of the GPUs of a run, from pages of GPU exporters: as a whole, by exporter and by role."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+from msgspec.structs import asdict, replace
 
 from inferload.results.documents.summary_document import Energy, EnergyPart
 from inferload.servers import gpu_energy
@@ -17,36 +19,37 @@ def energy_of(
 
     `roles`: of exporters, by target. The whole is unknown if a target never answered: it may have further GPUs.
     """
-    pages = {window.server.target: found for window in windows if (found := gpu_energy.by_gpu(window))}
+    pages = {window.server.target: found for window in windows if (found := _powers(window))}
     if not pages or window_s is None:
         return None
 
-    def part(*targets: str) -> EnergyPart:
+    def part(targets: Iterable[str]) -> EnergyPart:
         power = gpu_energy.together(_gpus([pages[target] for target in targets]).values())
         return EnergyPart(gpus=power.gpus, joules=power.joules(window_s), source=power.source, rates=rates(power.watts))
 
-    whole, silent = part(*pages), [each.server.target for each in windows if not len(each.server.wall_ns)]
+    whole, by_target = part(pages), {target: part([target]) for target in pages}
     why = None
-    if silent:
+    if silent := [each.server.target for each in windows if not len(each.server.wall_ns)]:
         whole = EnergyPart(gpus=whole.gpus, rates=rates(None))
         why = f"{silent[0]} never answered, and may have GPUs"
     elif whole.joules is None:
-        unknown = next(target for target in pages if part(target).joules is None)
+        unknown = next(target for target, each in by_target.items() if each.joules is None)
         why = (
             f"{unknown} has a GPU without a usable counter of energy and without a gauge of power over the whole window"
         )
-    return Energy(
-        gpus=whole.gpus,
-        joules=whole.joules,
-        source=whole.source,
-        rates=whole.rates,
-        why=why,
-        by_target={target: part(target) for target in pages},
-        by_role={
-            role: part(*(target for target in pages if roles.get(target) == role))
-            for role in sorted({roles[target] for target in pages if target in roles})
-        },
-    )
+    by_role = {
+        role: part(target for target in pages if roles.get(target) == role)
+        for role in sorted({roles[target] for target in pages if target in roles})
+    }
+    return Energy(**asdict(whole), why=why, by_target=by_target, by_role=by_role)
+
+
+def _powers(window: ServerWindow) -> dict[Gpu, Power]:
+    """Return the mean power of each GPU over the window of all servers, of which an exporter may have seen a part."""
+    return {
+        gpu: replace(power, watts=None if power.watts is None else power.watts * window.part)
+        for gpu, power in gpu_energy.by_gpu(window).items()
+    }
 
 
 def _gpus(pages: Sequence[Mapping[Gpu, Power]]) -> dict[Gpu, Power]:
@@ -54,5 +57,7 @@ def _gpus(pages: Sequence[Mapping[Gpu, Power]]) -> dict[Gpu, Power]:
     found: dict[Gpu, Power] = {}
     for page in pages:
         for gpu, power in page.items():
-            found[gpu] = max(found.get(gpu, power), power, key=lambda each: (each.watts is not None, each.counted))
+            found[gpu] = max(
+                found.get(gpu, power), power, key=lambda each: (each.watts is not None, each.counted_w is not None)
+            )
     return found

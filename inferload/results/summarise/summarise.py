@@ -206,7 +206,7 @@ def _input(
                 at_servers,
                 windows.get("measure"),
                 lambda watts: of_power(measured, windows.get("measure"), watts),
-                {each.target: role for each in entries if (role := getattr(each, "role", None))},
+                {each.target: each.role for each in entries if each.role},
             ),
         ),
         Counted(run.totals.tallies, run.totals.health, windows, lambda name: scenario.slo_of(name).limits),

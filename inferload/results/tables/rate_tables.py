@@ -2,10 +2,10 @@
 
 from collections.abc import Sequence
 
-from inferload.base.numbers import number
+from inferload.base.numbers import number, short
 from inferload.figures.figure import Head, Layer
 from inferload.figures.limits.slo import FROM_PLAN, LIMITS
-from inferload.figures.rate_figures import ATTAINMENT, RATE_FIGURES
+from inferload.figures.rate_figures import ATTAINMENT, OF_POWER, RATE_FIGURES
 from inferload.figures.table import Cell, Detailed, Table
 from inferload.results.documents.figures_document import Figures, Slo
 from inferload.results.documents.summary_document import Results
@@ -98,10 +98,17 @@ def not_served(block: Slo) -> list[str]:
 def _rate_rows(summary: Results, layer: Layer) -> Rows:
     rates, turns = summary.rates, summary.turns
     return [
-        (figure.head(), share(rates[figure.key]) if figure.form == "share" else rates[figure.key])
+        (figure.head(), share(rates[figure.key]) if figure.form == "share" else _by_role(summary, figure.key))
         for figure in RATE_FIGURES
         if figure.key in rates and figure.layer == layer and turns.can_have(figure.needs)
     ]
+
+
+def _by_role(summary: Results, key: str) -> Cell:
+    """Return a rate, one of energy with those of servers for prefill and decode."""
+    roles = summary.energy.by_role if summary.energy is not None and key in OF_POWER else {}
+    parts = ", ".join(f"{role} {short(part.rates.get(key))}" for role, part in roles.items())
+    return Detailed(summary.rates[key], f"({parts})") if parts else summary.rates[key]
 
 
 def rates(summary: Results) -> list[Table]:

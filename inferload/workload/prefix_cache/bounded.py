@@ -25,7 +25,7 @@ class SentPrompts:
         if self._spans > MOST_SPANS:
             self._prompts.clear()
             return
-        before, keys, tokens = 0, array("q"), array("l")
+        before, keys, tokens = 0, array("q"), array("i")
         for span in (*row, answer):
             before = hash((before, span.identity))
             keys.append(before)
@@ -36,7 +36,7 @@ class SentPrompts:
         """Return the hits of a cache of so many tokens over those of an unlimited one; None without any, or too many prompts."""
         prompts = sorted(self._prompts, key=lambda prompt: prompt[0])
         unlimited = _hits(prompts, sum(sum(tokens) for _, _, tokens in prompts))
-        return _hits(prompts, capacity) / unlimited if unlimited and self._spans <= MOST_SPANS else None
+        return _hits(prompts, capacity) / unlimited if unlimited else None
 
 
 def _hits(prompts: Sequence[tuple[int, Sequence[int], Sequence[int]]], capacity: int) -> int:

@@ -71,6 +71,7 @@ FREE = {"gauges": {"running": 4.0}, "max_num_seqs": 16}
         (QUEUED, FREE | {"gauges": {"running": 9.0}}, None),  # more than half of the slots
         (QUEUED, FREE | {"gauges": {"capacity": 3.0}}, None),  # both are overloaded
         (QUEUED, FREE | {"gauges": {"kv": 0.85}}, None),
+        (QUEUED, FREE | {"gauges": {"running": np.nan}}, None),  # not known
         (
             QUEUED,
             FREE | {"gauges": {"fetching": 2.0}, "transfers": 100, "queue_ms": 300.0},

@@ -28,6 +28,7 @@ from inferload.run.process.named_servers import Followed, hosts_of
 from inferload.run.process.settings import ProcessSettings
 from inferload.run.worker import turn_dispatcher
 from inferload.run.worker.turn_dispatcher import TurnClients
+from inferload.servers.roles import Role
 
 NAMES = st.lists(st.sampled_from([f"http://{name}:8000" for name in "abcd"]), min_size=1, max_size=4, unique=True)
 
@@ -47,9 +48,10 @@ class Run:
             followed=Followed(("dns://servers:8000",), () if pages is None else ("dns://servers:8000/metrics",)),
         )
         urls = tuple(target.metrics_url for target in targets) if pages is None else tuple(pages)
+        self.preflight = SimpleNamespace(spec=spec, metrics_urls=urls, roles={})
         self.following = Following(
             self.read,
-            SimpleNamespace(spec=spec, metrics_urls=urls),  # type: ignore[arg-type]
+            self.preflight,  # type: ignore[arg-type]
             SimpleNamespace(add=lambda kind, text, at_ns=None, **more: self.marks.append((text, more))),  # type: ignore[arg-type]
             SimpleNamespace(earliest_ns=lambda: 7, announce=self.announce),  # type: ignore[arg-type]
             SimpleNamespace(change=lambda urls, lists: self.sent.append(("pages", urls))),  # type: ignore[arg-type]
@@ -100,6 +102,16 @@ def test_a_list_that_cannot_be_read_changes_nothing_and_is_marked_once(fault: Us
     run.look(fault, 1)
     run.look((["http://b:8000"], []), 1)
     assert run.sent == []
+
+
+def test_a_page_that_joins_by_a_file_has_the_role_of_the_file(tmp_path: Path) -> None:
+    file = tmp_path / "targets.json"
+    run = Run(["http://a:8000"], ["http://a:8000/metrics"])
+    run.following._followed = Followed(pages=(str(file),))
+    run.preflight.roles["http://a:8000"] = Role("decode", "option")
+    file.write_text(json.dumps([{"targets": ["a:8000", "b:8000"], "labels": {"role": "prefill"}}]))
+    run.look((["http://a:8000"], ["http://a:8000/metrics", "http://b:8000/metrics"]))
+    assert run.preflight.roles == {"http://a:8000": Role("decode", "option"), "http://b:8000": Role("prefill", "file")}
 
 
 def test_changes_have_an_end_and_named_pages_are_followed(monkeypatch: pytest.MonkeyPatch) -> None:

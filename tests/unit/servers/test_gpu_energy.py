@@ -5,12 +5,15 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
+import summaries
 from hypothesis import given
 from hypothesis import strategies as st
 from paths import DATA
 
 from inferload.figures.rate_figures import of_power
+from inferload.figures.table import Detailed
 from inferload.results.summarise.energy import energy_of
+from inferload.results.tables import rate_tables
 from inferload.servers import window_figures
 from inferload.servers.page_samples import PageSamples
 from inferload.servers.scrapes_file import ScrapeColumns
@@ -35,7 +38,9 @@ def page_at(kind: str, at_s: float, watts: Any = WATTS) -> str:
     return ENERGY.sub(grown, PAGES[kind])
 
 
-def windows(pages: dict[str, Sequence[str | None]], start_s: float = 0, end_s: float = 60) -> list[ServerWindow]:
+def windows(
+    pages: dict[str, Sequence[str | None]], start_s: float = 0, end_s: float = 60, passing: Sequence[str] = ()
+) -> list[ServerWindow]:
     """Return the windows of targets with a page each second, from 0 s; None: no answer."""
     columns = ScrapeColumns()
     for target, texts in pages.items():
@@ -43,7 +48,8 @@ def windows(pages: dict[str, Sequence[str | None]], start_s: float = 0, end_s: f
         for at_s, text in enumerate(texts):
             for sample in reader.read(text, at_s * S).stored if text is not None else ():
                 columns.append(at_s * S, target, sample.metric, sample.labels, sample.value)
-    return windows_of(by_target([columns.to_table()]), round(start_s * S), round(end_s * S), list(pages), 1.0)
+    ends = round(start_s * S), round(end_s * S)
+    return windows_of(by_target([columns.to_table()]), *ends, list(pages), 1.0, passing=passing)
 
 
 def gpu_of(kind: str, texts: Sequence[str | None], **window: float) -> Any:
@@ -86,22 +92,24 @@ def test_a_gpu_without_a_usable_counter_has_mean_power_times_time(kind: str, cha
     assert gpu.counted_power_w is None
 
 
-UNKNOWN: dict[str, Change | Callable[[float, str], str | None]] = {
-    "gap of the gauges": lambda at_s, text: without(text, "ENERGY") if not 20 < at_s < 40 else None,
-    "gap of one gauge": lambda at_s, text: without(text, 'ENERGY|POWER.*gpu="1"' if 20 < at_s < 40 else "ENERGY"),
-    "neither of one GPU": lambda _at_s, text: without(text, '(ENERGY|POWER).*gpu="1"'),
-}
-
-
-@pytest.mark.parametrize("change", UNKNOWN.values(), ids=UNKNOWN)
-def test_energy_is_unknown_if_that_of_one_gpu_is(change: Callable[[float, str], str | None]) -> None:
-    gpu = gpu_of("dcgm", [change(at_s, page_at("dcgm", at_s)) for at_s in range(61)])
+@pytest.mark.parametrize(
+    ("in_gap", "always"),
+    [(None, "ENERGY"), ('ENERGY|POWER.*gpu="1"', "ENERGY"), ('(ENERGY|POWER).*gpu="1"', '(ENERGY|POWER).*gpu="1"')],
+    ids=["gap of the gauges", "gap of one gauge", "neither of one GPU"],
+)
+def test_energy_is_unknown_if_that_of_one_gpu_is(in_gap: str | None, always: str) -> None:
+    left_out = [in_gap if 20 < at_s < 40 else always for at_s in range(61)]
+    pages = [None if each is None else without(page_at("dcgm", at_s), each) for at_s, each in enumerate(left_out)]
+    gpu = gpu_of("dcgm", pages)
     assert (gpu.gpus, gpu.energy_j, gpu.energy_from) == (2, None, None)
 
 
-def test_a_gap_of_scrapes_does_not_matter_to_a_counter() -> None:
-    pages = [page_at("dcgm", at_s) if not 20 < at_s < 40 else None for at_s in range(61)]
-    assert gpu_of("dcgm", pages).energy_j == pytest.approx(60_000)
+@pytest.mark.parametrize(("every_s", "gap"), [(1, (40, 60)), (10, (18, 30)), (10, (40, 60)), (10, (80, 95))])
+def test_a_gap_of_scrapes_does_not_matter_to_a_counter(every_s: int, gap: tuple[int, int]) -> None:
+    """The first value after the gap may be of any time in it."""
+    times = [None if gap[0] < at_s < gap[1] else (at_s + 7) // every_s * every_s for at_s in range(100)]
+    pages = [None if at_s is None else page_at("dcgm", at_s) for at_s in times]
+    assert gpu_of("dcgm", pages, start_s=20, end_s=95).energy_j == pytest.approx(75_000, rel=1e-6)
 
 
 @given(st.integers(1, 59), st.booleans())
@@ -116,12 +124,12 @@ def test_a_restart_of_the_exporter_is_no_energy_and_a_reset_of_the_counter_loses
     assert gpu_of("dcgm", pages).energy_j == pytest.approx(60_000)
 
 
-def energy(pages: dict[str, Sequence[str | None]], roles: dict[str, str] | None = None) -> Any:
+def energy(pages: dict[str, Sequence[str | None]], roles: dict[str, str] | None = None, **more: Any) -> Any:
     tally = Tally()
     tally.window_events, tally.window_output_tokens = 10, 1200
     tally.slo_judged = tally.window_turns = tally.window_slo_judged = 8
     tally.window_slo_met = 6
-    return energy_of(windows(pages), 60.0, lambda watts: of_power(tally, 60.0, watts), roles or {})
+    return energy_of(windows(pages, **more), 60.0, lambda watts: of_power(tally, 60.0, watts), roles or {})
 
 
 def test_energy_per_output_token_and_per_good_turn_as_a_whole_and_by_role() -> None:
@@ -135,8 +143,20 @@ def test_energy_per_output_token_and_per_good_turn_as_a_whole_and_by_role() -> N
         "decode": (2, pytest.approx(50)),
         "prefill": (2, pytest.approx(50)),
     }
+    joined = energy({"http://a": dcgm, "http://b": [None] * 30 + pages["http://b"][30:]}, passing=["http://b"])
+    assert (joined.joules, joined.by_target["http://b"].joules) == pytest.approx((90_000, 30_000))
     numbered = {name: [re.sub('UUID="[^"]*",|Hostname="[^"]*",', "", text) for text in dcgm] for name in "xy"}
     assert energy({f"http://{name}": texts for name, texts in numbered.items()}).gpus == 4
+
+
+def test_the_rates_of_a_report_have_those_by_role() -> None:
+    parts = {
+        role: {"gpus": 2, "rates": {"j_per_output_token": joules}}
+        for role, joules in (("decode", 0.3), ("prefill", None))
+    }
+    document = {"rates": {"j_per_output_token": 0.4}, "energy": {"gpus": 4, "by_role": parts}}
+    cells = [cell for table in rate_tables.rates(summaries.results(document)) for row in table.rows for cell in row]
+    assert Detailed(0.4, "(decode 0.3, prefill -)") in cells
 
 
 def test_without_gpus_there_is_no_energy_and_a_silent_page_makes_it_unknown() -> None:

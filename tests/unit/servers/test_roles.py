@@ -29,6 +29,7 @@ S = 1_000_000_000
 Rows = list[tuple[str, dict[str, str], float]]
 NIXL = {"http://a": "vllm-0.32-nixl-prefill", "http://b": "vllm-0.32-nixl-decode"}
 FIRST, SECOND = "http://a", "http://b"
+FRONT = "dynamo-1.6.1-disaggregated-frontend"
 
 
 def servers_of(pages: dict[str, Rows], known: dict[str, Role] | None = None) -> dict[str, ServerSeries]:
@@ -109,14 +110,21 @@ def test_the_figures_of_a_pair_count_each_request_once() -> None:
     assert {
         key: group[key] for key in ("requests_finished", "prompt_tokens", "generation_tokens", "prefix_cache_queries")
     } == {"requests_finished": 4, "prompt_tokens": 1300, "generation_tokens": 32, "prefix_cache_queries": 1300}
-    assert group["prefix_cache_hit_rate"] == pytest.approx(384 / 1300)
+    assert group["prefix_cache_hit_rate"] == group["device_hit_share"] == pytest.approx(384 / 1300)
+    assert group["p2p_hit_share"] == 0  # what decode receives is computed, or found, at prefill
     assert group["prompt_tok_computed_per_s"] == pytest.approx(91.6)
     assert group["engine_ttft_ms"] == pytest.approx(1e3 * (9.870030164718628 + 1.4772887229919434) / 4)
     assert group["engine_e2e_ms"] == pytest.approx(1e3 * (10.927162885665894 + 1.4772887229919434) / 4)
     assert group["engine_itl_ms"] == pytest.approx(1e3 * 1.0388245620015368 / 28)
     assert (group["transfer_count"], group["transfer_bytes"], group["transfer_expired"]) == (4, 655360, 0)
-    counted = prefix_cache([window.server for window in windows])
-    assert (counted.queries, counted.hits, counted.servers) == (1300, 384, 1)
+    others = servers_of({"http://gpu": [(names.GPU_USE, {"gpu": "0"}, 50.0)], "http://front": of_file(FRONT)})
+    for beside in ((), others.values()):
+        counted = prefix_cache([*beside, *(window.server for window in windows)])
+        assert (counted.queries, counted.hits, counted.servers) == (1300, 384, 1)
+    (alone,) = servers_of({SECOND: of_file(NIXL[SECOND])}).values()
+    one, beside_it = prefix_cache([alone]), prefix_cache([*others.values(), alone])
+    assert (beside_it.queries, beside_it.hits, beside_it.size) == (1300, 384, one.size)
+    assert one.size
     prefill, decode = (window_figures.entries([window])[0] for window in windows)
     assert prefill.transfer is not None
     assert prefill.transfer.time_ms is None
@@ -169,6 +177,10 @@ def test_a_gate_is_on_the_roles_that_have_the_figure(gate: str, value: float) ->
     )
     found, note = gates._server_value(gate_grammar.parse(gate), entries)
     assert found == pytest.approx(value, rel=1e-3), note
+    of_second = {SECOND: Role(DECODE, "option")}
+    gone = window_figures.entries(windows_of(servers_of({SECOND: of_file(NIXL[SECOND])}, of_second), 0, 40 * S))
+    found, note = gates._server_value(gate_grammar.parse(gate), [entries[0], *gone])
+    assert (found, SECOND in str(note)) == (None, True)  # which has the figure, but was not read until the end
     (table, *_) = servers_tables(entries, {})
     assert table.columns == ("", "http://a (prefill)", "http://b (decode)")
 
@@ -180,6 +192,21 @@ def test_times_of_failed_transfers_are_not_known() -> None:
     assert (entry.queue_ms, entry.prefill_ms) == (None, None)
     assert entry.transfer is not None
     assert (entry.transfer.failed, entry.transfer.count) == (4, 1)
+
+
+def test_a_sum_of_times_that_fell_below_0_is_unknown_over_its_fall_only() -> None:
+    """The sum of the queue times of a server falls at a failed transfer, and grows by 2 s per request after it."""
+    columns = ScrapeColumns()
+    for target, fall in ((FIRST, 0), (SECOND, 1e5)):
+        for at, requests in enumerate((4.0, 8.0, 12.0)):
+            rows = {f"{names.QUEUE}_sum": 2 * requests - fall * (at > 0), f"{names.QUEUE}_count": requests}
+            for metric, value in rows.items():
+                columns.append(10 * at * S, target, metric, (), value)
+    servers = by_target([columns.to_table()]).values()
+    for start_s, expected in ((0, (2e3, None)), (10, (2e3, 2e3))):
+        windows = [ServerWindow.of(server, start_s * S, (start_s + 10) * S) for server in servers]
+        assert tuple(map(figures.QUEUE.number, windows)) == expected
+        assert figures.QUEUE.number(ServersWindow(windows)) == expected[1]
 
 
 def test_a_server_is_compared_with_those_of_its_role() -> None:
@@ -212,14 +239,20 @@ def test_the_lines_of_the_scraper_have_the_role(target: str, labels: str, role: 
         ("http://a:8000=", "no role"),
         ("http://other:8000=prefill", "no metrics page of this run; name one of http://a:8000, http://b:8000/x"),
         ("a:8000=prefill", "no metrics page of this run"),
+        ("http://me:hidden@a:8000=router", "no role"),
+        ("http://me:hidden@a:8000=prefill", "no metrics page of this run"),
+        ("http://a:8000?key=hidden", "no role"),
     ],
 )
 def test_an_unknown_role_or_page_is_refused_in_one_line(value: str, problem: str) -> None:
     with pytest.raises(UsageError) as raised:
         roles.of_pages(roles.of_option([value]), ["http://a:8000/metrics", "http://b:8000/x"])
     text = str(raised.value)
-    assert text.startswith(f"--role {value.removesuffix('=prefill') if 'page' in problem else value}: {problem}")
+    shown = value.removesuffix("=prefill") if "page" in problem else value
+    assert text.startswith(f"--role {shown}: {problem}") or "hidden" in value
+    assert problem in text
     assert "\n" not in text
+    assert "hidden" not in text
     assert "; " in text
 
 
@@ -236,5 +269,6 @@ def test_roles_of_options_and_of_files_of_targets(tmp_path: Path) -> None:
         "http://b:8000": PREFILL,
         "http://c:8000": DECODE,
     }
-    with pytest.raises(UsageError, match="two roles"):
-        roles.of_option(["http://a:8000=decode", "http://a:8000=prefill"])
+    for address in ("http://a:8000", "http://a:8000/metrics"):
+        with pytest.raises(UsageError, match="two roles"):
+            roles.of_pages(roles.of_option(["http://a:8000=decode", f"{address}=prefill"]), pages)

@@ -1,6 +1,7 @@
 """Several servers together."""
 
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import pytest
@@ -47,6 +48,17 @@ def server(ttft_s: float, requests: int, kv: float, waiting: int) -> Server:
 
 
 servers = st.builds(server, st.floats(0.001, 10), st.integers(1, 1000), st.floats(0, 1), st.integers(0, 50))
+
+
+@pytest.mark.parametrize(("queries", "share"), [((100.0, 0.0), (0.4, np.nan)), ((0.0, 0.0), (0.4, 0.0))])
+def test_hits_of_a_tier_are_unknown_in_a_second_without_lookups(
+    queries: tuple[float, float], share: tuple[float, float]
+) -> None:
+    """Prompt tokens count later. They are the whole only on a page without lookups, or if its own cache is off."""
+    row = figures.BY_KEY["host_hit_share"]
+    hits, looked_up, prompts = (reading.name for reading in row.formula.readings)
+    of_seconds: dict[str, Any] = {hits: [40.0, 0.0], looked_up: [*queries], prompts: [100.0, 50.0]}
+    assert np.array_equal(row.formula.value(Server(of_seconds)), share, equal_nan=True)
 
 
 @given(st.lists(servers, min_size=1, max_size=5), st.booleans())

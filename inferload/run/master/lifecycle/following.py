@@ -1,6 +1,7 @@
 """Servers that join and leave during a run: lists of the options are read again, and each change is a mark."""
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import asdict, replace
 
 import gevent
@@ -14,6 +15,7 @@ from inferload.run.master.lifecycle.preflight import Preflight
 from inferload.run.master.lifecycle.scraper_process import Scraping
 from inferload.run.master.workers.workers import WorkerChannel
 from inferload.run.process import protocol
+from inferload.servers import roles
 
 LOOK_S = 2.0
 MOST_CHANGES = 200  # marks, connections and scrapers of a list that never rests have an end
@@ -41,7 +43,7 @@ class Following:
         self.every_page = dict.fromkeys(preflight.metrics_urls)
         self.passing: set[str] = set()
         self._read, self._marks, self._channel, self._scraping = read, marks, channel, scraping
-        self._followed, self._models = spec.followed, spec.targets
+        self._followed, self._models, self._roles = spec.followed, spec.targets, preflight.roles
         self._targets, self._pages = list(spec.targets), list(preflight.metrics_urls)
         # Default pages are at the path of those that the preflight found.
         found = (page.removeprefix(each.origin) for page in self._pages for each in spec.targets)
@@ -94,8 +96,17 @@ class Following:
         self._marks.add("targets", f"{count}: {', '.join(texts)}{last}", at_ns, targets=len(targets))
         self.passing |= set(self._pages) ^ set(pages)
         self._targets, self._pages = targets, pages
+        self._add_roles()
         self.every |= dict.fromkeys(target.url for target in targets)
         self.every_page |= dict.fromkeys(pages)
+
+    def _add_roles(self) -> None:
+        """Add the roles that files of targets name for pages that joined."""
+        from inferload.servers import metrics_targets  # of runs whose pages are named
+
+        with suppress(UsageError, OSError):  # the file has changed again
+            named = in_thread(metrics_targets.roles_of, self._followed.pages)
+            self._roles |= roles.of_pages(named, self._pages) | self._roles
 
     def _like(self, target: Target) -> Target:
         """Return a target with the API that the preflight found at the others of its path."""
