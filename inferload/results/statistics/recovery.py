@@ -14,7 +14,7 @@ from msgspec import Struct
 
 from inferload.turns.sketch import Bools, Floats
 
-State = Literal["recovered", "not recovered", "no change seen", "too few turns to say"]
+State = Literal["recovered", "not recovered", "no change seen", "too few turns to say", "load not steady"]
 
 REFERENCE_S = (10.0, 30.0)  # least and most time before an event
 BEGINS_S = 60.0  # after the event, within which its effect begins
@@ -57,23 +57,27 @@ class _Reference(Struct, frozen=True):
 
 
 def recoveries(
-    turns: EndedTurns, events_s: Sequence[float], untils_s: Sequence[float], span_s: tuple[float, float]
+    turns: EndedTurns, events_s: Sequence[float], untils_s: Sequence[float], steady_s: Sequence[tuple[float, float]]
 ) -> list[Recovery]:
-    """Return the result of each event. `untils_s`: end of what is looked at for each; `span_s`: start and end of the load.
+    """Return the result of each event. `untils_s`: end of what is looked at for each; `steady_s`: spans of constant load.
 
     The reference of an event is up to 30 s before it, without the time until an earlier one had recovered. If less than 10 s are
-    left, it is that of the earlier event: the state from before both. What begins after the next event is not of this one.
+    left, it is that of the earlier event: the state from before both. What begins after the next event is not of this one. A
+    result is of one span only.
     """
     ends = np.sort(turns.ended_s[turns.good]), np.sort(turns.ended_s[turns.bad])
     results: list[Recovery] = []
-    reference, free_s = _Reference(span_s[0], span_s[0]), span_s[0]
-    nexts_s = [*events_s, span_s[1]][1:]
-    for at_s, own_until_s, next_s in zip(events_s, untils_s, nexts_s, strict=True):
-        own = _Reference(max(free_s, at_s - REFERENCE_S[1]), at_s)
-        if own.end_s - own.start_s >= REFERENCE_S[0]:
-            reference = own
-        until_s = min(own_until_s, span_s[1])
-        state, after_s, width_s = _judged(ends, reference, at_s, min(at_s + BEGINS_S, next_s), until_s)
+    reference, free_s = _Reference(0.0, 0.0), 0.0
+    for at_s, own_until_s, next_s in zip(events_s, untils_s, [*events_s[1:], *untils_s[-1:]], strict=True):
+        span = next((span for span in steady_s if span[0] <= at_s < span[1]), None)
+        state: State = "load not steady"
+        until_s, after_s, width_s = own_until_s, None, 0.0
+        if span is not None:
+            own = _Reference(max(free_s, at_s - REFERENCE_S[1], span[0]), at_s)
+            if own.end_s - own.start_s >= REFERENCE_S[0] or reference.start_s < span[0]:
+                reference = own
+            until_s = min(own_until_s, span[1])
+            state, after_s, width_s = _judged(ends, reference, at_s, min(at_s + BEGINS_S, next_s), until_s)
         changed = state in ("recovered", "not recovered")
         end_s = at_s + after_s if after_s is not None else until_s if changed else next_s
         free_s = max(free_s, end_s if changed else at_s)

@@ -31,7 +31,7 @@ def turns(rate: float, seed: int, down: tuple[float, float] | None = None, share
 
 
 def one(of: EndedTurns, at_s: float = AT_S, until_s: float = END_S) -> Recovery:
-    (found,) = recoveries(of, [at_s], [until_s], (0.0, END_S))
+    (found,) = recoveries(of, [at_s], [until_s], [(0.0, END_S)])
     return found
 
 
@@ -55,23 +55,35 @@ def test_noise_is_no_change(rate: float, most: int) -> None:
 
 
 def test_what_cannot_be_said_is_not_said() -> None:
-    assert recoveries(turns(30, 1), [], [], (0.0, END_S)) == []
+    assert recoveries(turns(30, 1), [], [], [(0.0, END_S)]) == []
     assert one(turns(0.5, 1)).state == "too few turns to say"
     assert one(turns(30, 1), at_s=5.0).state == "too few turns to say"  # too early for a reference
     assert one(turns(30, 1, (AT_S, END_S))).state == "not recovered"
     assert one(turns(30, 1, (AT_S, 60)), until_s=50.0).state == "not recovered"  # another mark came before
     assert one(turns(30, 1, (105, 110))).state == "no change seen"  # more than a minute after the mark
-    joined, killed = recoveries(turns(30, 1, (50, 60)), [AT_S, 50.0], [END_S, END_S], (0.0, END_S))
+    joined, killed = recoveries(turns(30, 1, (50, 60)), [AT_S, 50.0], [END_S, END_S], [(0.0, END_S)])
     assert (joined.state, joined.lost) == ("no change seen", 0)  # what began after the next mark is not of this one
     assert killed.state == "recovered"
-    soon, _ = recoveries(turns(30, 1), [AT_S, AT_S + 0.5], [END_S, END_S], (0.0, END_S))
+    parts = [(0.0, 20.0), (20.0, 60.0), (60.0, END_S)]  # in which the load is constant
+    dropped = turns(30, 1)
+    dropped = EndedTurns(
+        *(
+            each[(dropped.planned_s < 60) | (np.arange(len(dropped.planned_s)) % 3 == 0)]
+            for each in (dropped.planned_s, dropped.ended_s, dropped.good, dropped.bad, dropped.lost)
+        )
+    )
+    assert one(dropped).state == "not recovered"  # which is false: the load fell
+    states = [each.state for each in recoveries(dropped, [22.0, AT_S, 62.0], [END_S] * 3, parts)]
+    assert states == ["too few turns to say", "no change seen", "too few turns to say"]
+    assert recoveries(dropped, [AT_S], [END_S], parts[2:])[0].state == "load not steady"
+    soon, _ = recoveries(turns(30, 1), [AT_S, AT_S + 0.5], [END_S, END_S], [(0.0, END_S)])
     assert soon.state == "too few turns to say"
     none = np.zeros(0, dtype=bool)
     assert one(EndedTurns(np.zeros(0), np.zeros(0), none, none, none)).state == "too few turns to say"
 
 
 def test_a_mark_within_an_outage_has_the_reference_before_it() -> None:
-    first, second = recoveries(turns(30, 1, (AT_S, 55)), [AT_S, 45.0], [END_S, END_S], (0.0, END_S))
+    first, second = recoveries(turns(30, 1, (AT_S, 55)), [AT_S, 45.0], [END_S, END_S], [(0.0, END_S)])
     assert first.after_s is not None
     assert second.after_s == pytest.approx(first.after_s - 5)
     assert second.lost < first.lost

@@ -22,6 +22,7 @@ from inferload.base.redaction import Redaction
 from inferload.base.tls import TlsSettings
 from inferload.client.client import Credentials
 from inferload.client.connection.target import Target
+from inferload.locust import options
 from inferload.run.master.lifecycle import following, marks, sent_marks
 from inferload.run.master.lifecycle.following import Following
 from inferload.run.process.named_servers import Followed, hosts_of
@@ -85,7 +86,7 @@ def test_each_change_that_stays_is_one_mark_and_told_to_all(
             seen |= set(hosts)
     assert len(run.marks) == changes
     assert set(run.following.every) == seen
-    assert changes == 0 or run.following.passing
+    assert changes == 0 or run.following.joined or run.following.left
 
 
 @pytest.mark.parametrize(
@@ -95,11 +96,33 @@ def test_a_list_that_cannot_be_read_changes_nothing_and_is_marked_once(fault: Us
     run = Run(["http://a:8000"])
     run.look(fault, 5)
     assert run.sent == []
-    assert [text for text, _ in run.marks] == [f"{fault}; the servers stay as they are"]
+    assert run.marks == [(f"{fault}; the servers stay as they are", {})]
     run.look((["http://b:8000"], []), 1)  # a look before and one after a fault are not two in a row
     run.look(fault, 1)
     run.look((["http://b:8000"], []), 1)
     assert run.sent == []
+
+
+def test_a_file_that_is_removed_cannot_be_read(tmp_path: Path) -> None:
+    file = tmp_path / "hosts"
+    file.write_text("http://a:8000")
+    followed = Followed.of([str(file)], [])
+    assert followed.read() == (["http://a:8000"], [])
+    file.unlink()
+    with pytest.raises(UsageError, match="No such file"):
+        followed.read()
+
+
+def test_a_list_in_the_start_form_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "hosts"
+    file.write_text("secret")
+    own = ProcessSettings(Credentials(None), (), TlsSettings(), None, lists=frozenset(["dns://a:1"]))
+    for host in (str(file), "dns://b:1"):
+        with pytest.raises(UsageError, match="only the command line can name a list") as error:
+            options.check_form_host(host, own)
+        assert "secret" not in str(error.value)
+    for host in ("dns://a:1", "http://b:8000", ""):
+        options.check_form_host(host, own)
 
 
 def test_changes_have_an_end_and_named_pages_are_followed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -125,7 +148,14 @@ def clients(monkeypatch: pytest.MonkeyPatch, origins: set[str], lists: set[str])
     )
     target = Target.parse("http://a:8000")
     assignment: Any = SimpleNamespace(
-        origins=[], lists=[], targets=[asdict(target)], finish_reasons=[True], model="m", name="w0", follows=True
+        canary=None,
+        origins=[],
+        lists=[],
+        targets=[asdict(target)],
+        finish_reasons=[True],
+        model="m",
+        name="w0",
+        follows=True,
     )
     found = TurnClients(small(), assignment, own)
     found.open(lambda number, result: None)
@@ -154,6 +184,9 @@ def test_new_sessions_go_to_the_servers_of_the_moment(monkeypatch: pytest.Monkey
     assert [now for now, was in zip(moved, ["a"] * 6 + new, strict=True) if was == "b"] == ["b"] * 10
     assert set(moved) == {"b", "c"}
     assert hosts(range(26)) == moved
+    for session in range(26):
+        found.forget(session)
+    assert not found._kept
 
 
 @pytest.mark.parametrize(
