@@ -6,7 +6,7 @@ change. The level is such that a run without a change shows one after about one 
 """
 
 from collections.abc import Sequence
-from math import exp, log1p, sqrt
+from math import floor, sqrt
 from typing import Literal
 
 import numpy as np
@@ -20,8 +20,7 @@ REFERENCE_S = (10.0, 30.0)  # least and most time before an event
 BEGINS_S = 60.0  # after the event, within which its effect begins
 HOLD_S = 5.0  # for which the windows must stay within the prediction
 WIDTHS_S = (1.0, 2.0, 5.0)
-_TAIL = 1e-4
-_Z = 3.72  # of that tail
+_Z = 3.72  # of a tail of 1e-4
 _STEPS = 5  # starts of windows per width
 
 
@@ -130,18 +129,6 @@ def _spread(counts: Floats) -> float:
 
 
 def _predicted(total: float, spread: float, ratio: float) -> tuple[float, float]:
-    """Return the limits of a count, `ratio` as long as the reference with `total`: those of a negative binomial count."""
-    shape, low = total / spread + 0.5, None
-    if shape * log1p(ratio) > 500:  # many: as a normal value
-        mean = total * ratio
-        half = _Z * sqrt(mean * spread * (1 + ratio))
-        return mean - half, mean + half
-    chance = exp(-shape * log1p(ratio))
-    below, count = 0.0, 0
-    while below + chance < 1 - _TAIL:
-        below += chance
-        if low is None and below >= _TAIL:
-            low = count
-        count += 1
-        chance *= (shape + count - 1) / count * ratio / (1 + ratio)
-    return (count if low is None else low) * spread, count * spread
+    """Return the limits of a count, `ratio` as long as the reference with `total`, by the roots of counts: these have one spread."""
+    root, half = sqrt(total * ratio), _Z / 2 * sqrt(spread * (1 + ratio))
+    return floor(max(0.0, root - half) ** 2), (root + half) ** 2
