@@ -50,11 +50,6 @@ class Recovery(Struct, frozen=True):
     within_s: float | None = None
 
 
-class _Reference(Struct, frozen=True):
-    start_s: float
-    end_s: float
-
-
 def recoveries(
     turns: EndedTurns, events_s: Sequence[float], untils_s: Sequence[float], steady_s: Sequence[tuple[float, float]]
 ) -> list[Recovery]:
@@ -66,15 +61,15 @@ def recoveries(
     """
     ends = np.sort(turns.ended_s[turns.good]), np.sort(turns.ended_s[turns.bad])
     results: list[Recovery] = []
-    reference, free_s = _Reference(0.0, 0.0), 0.0
+    reference, free_s = (0.0, 0.0), 0.0
     for at_s, own_until_s, next_s in zip(events_s, untils_s, [*events_s[1:], *untils_s[-1:]], strict=True):
         span = next((span for span in steady_s if span[0] <= at_s < span[1]), None)
         state: State = "load not steady"
         until_s, after_s, width_s = own_until_s, None, 0.0
         if span is not None:
-            own = _Reference(max(free_s, at_s - REFERENCE_S[1], span[0]), at_s)
-            if own.end_s - own.start_s >= REFERENCE_S[0] or reference.start_s < span[0]:
-                reference = own
+            own_s = max(free_s, at_s - REFERENCE_S[1], span[0])
+            if at_s - own_s >= REFERENCE_S[0] or reference[0] < span[0]:
+                reference = own_s, at_s
             until_s = min(own_until_s, span[1])
             state, after_s, width_s = _judged(ends, reference, at_s, min(at_s + BEGINS_S, next_s), until_s)
         changed = state in ("recovered", "not recovered")
@@ -86,16 +81,17 @@ def recoveries(
 
 
 def _judged(
-    ends: tuple[Floats, Floats], reference: _Reference, at_s: float, begins_s: float, until_s: float
+    ends: tuple[Floats, Floats], reference: tuple[float, float], at_s: float, begins_s: float, until_s: float
 ) -> tuple[State, float | None, float]:
-    lasts_s = reference.end_s - reference.start_s
+    from_s, to_s = reference
+    lasts_s = to_s - from_s
     if lasts_s < REFERENCE_S[0]:
         return "too few turns to say", None, 0.0
     width_s, limits = 0.0, (0.0, 0.0)
     for width_s in WIDTHS_S:
-        parts_s = np.arange(reference.start_s, reference.end_s - width_s, width_s)
+        parts_s = np.arange(from_s, to_s - width_s, width_s)
         spreads = [_spread(_counts(each, parts_s, width_s)) for each in ends]
-        totals = [float(_counts(each, np.array([reference.start_s]), lasts_s)[0]) for each in ends]
+        totals = [float(_counts(each, np.array([from_s]), lasts_s)[0]) for each in ends]
         low, high = (_predicted(*of, width_s / lasts_s) for of in zip(totals, spreads, strict=True))
         limits = low[0], high[1]
         if limits[0] >= totals[0] * width_s / lasts_s / 2:  # half of the turns are missed
@@ -129,6 +125,6 @@ def _spread(counts: Floats) -> float:
 
 
 def _predicted(total: float, spread: float, ratio: float) -> tuple[float, float]:
-    """Return the limits of a count, `ratio` as long as the reference with `total`, by the roots of counts: these have one spread."""
+    """Return the limits of a count, `ratio` as long as the reference with `total`, by roots, whose spread is one."""
     root, half = sqrt(total * ratio), _Z / 2 * sqrt(spread * (1 + ratio))
     return floor(max(0.0, root - half) ** 2), (root + half) ** 2
