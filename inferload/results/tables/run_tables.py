@@ -112,7 +112,8 @@ def _split(column: str, blocks: Mapping[str, Split]) -> list[Table]:
         )
         for name, block in blocks.items()
     ]
-    note = f"Turns planned in the measure phase. All turns of a session use one {column}."
+    stays = ", unless it left" if column == "target" else ""
+    note = f"Turns planned in the measure phase. All turns of a session use one {column}{stays}."
     return [Table(f"by-{column}", f"By {column}", columns, rows, note + marks_note(rows))]
 
 

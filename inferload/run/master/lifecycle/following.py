@@ -56,6 +56,10 @@ class Following:
         """Pages that left, and did not come back."""
         return [page for page in self.every_page if page not in self._pages]
 
+    @property
+    def _last(self) -> str:
+        return "; further changes are not followed" if self._changes == MOST_CHANGES else ""
+
     def look_on(self) -> None:
         """Look every LOOK_S, in a greenlet."""
         while self._changes < MOST_CHANGES:
@@ -69,7 +73,7 @@ class Following:
         except UsageError as error:
             if not self._unread:
                 self._changes += 1
-                self._marks.add("targets_unread", f"{error}; the servers stay as they are")
+                self._marks.add("targets_unread", f"{error}; the servers stay as they are{self._last}")
             self._unread, self._candidate = True, None
             return
         self._unread = False
@@ -95,9 +99,8 @@ class Following:
         if targets != self._targets:
             fields = [asdict(target) for target in targets]
             self._channel.announce(protocol.TARGETS, at_ns=at_ns, targets=fields, lists=self._followed.hosts)
-        last = "; further changes are not followed" if self._changes == MOST_CHANGES else ""
         count = f"{len(targets)} server{'s' if len(targets) != 1 else ''}"
-        self._marks.add("targets", f"{count}: {', '.join(texts)}{last}", at_ns, targets=len(targets))
+        self._marks.add("targets", f"{count}: {', '.join(texts)}{self._last}", at_ns, targets=len(targets))
         self.joined |= dict.fromkeys(page for page in pages if page not in self._pages)
         self._targets, self._pages = targets, pages
         self.every |= dict.fromkeys(target.url for target in targets)
