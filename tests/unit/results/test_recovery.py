@@ -94,11 +94,13 @@ def test_a_run_that_failed_for_ten_seconds_on_the_virtual_clock(tmp_path: Path) 
     file = scenario(tmp_path, arrivals={"kind": "constant", "sessions_per_s": 8}, phases=phases)
     run = virtual.run(tmp_path, file, acts=[(30.0, {"kind": "status", "status": 400, "count": 80})])
     start = json.loads((run.run_dir / rundir.MARKS).read_text().splitlines()[0])
-    for at_s, text in ((30.0, "fault"), (62.0, "nothing")):
-        line = {"wall_ns": start["wall_ns"] + round(at_s * 1e9), "kind": "mark", "text": text}
+    for at_s, text, kind in ((30.0, "fault", "mark"), (55.0, "less", "worker_lost"), (62.0, "nothing", "mark")):
+        line = {"wall_ns": start["wall_ns"] + round(at_s * 1e9), "kind": kind, "text": text}
         with (run.run_dir / rundir.MARKS).open("a") as marks:
             marks.write("\n" + json.dumps(line))
-    before, fault, nothing = summarise(run.run_dir).by_phase
+    before, fault, less, nothing = summarise(run.run_dir).by_phase
+    assert (less.begins, less.recovery, less.lost) == ("less", None, None)  # the load changes: nothing recovers
+    assert less.goodput_turns_per_s == pytest.approx(8, abs=0.5)
     assert (before.begins, before.met, before.recovery) == ("start", before.turns, None)
     assert fault.lost == 80
     assert fault.recovered_after_s == pytest.approx(10.0, abs=fault.recovered_within_s)
