@@ -277,7 +277,9 @@ class RunPart(Struct, frozen=True, kw_only=True):
     begins: Annotated[str, means("text of the mark, or the step, that begins it")]
     turns: Annotated[Count, means("turns planned in it, whose result is known")]
     met: Annotated[Count, means("turns of these that met the SLO; without one, those that ended well")]
-    interval: Annotated[list[Number] | None, means("95 % interval of `met / turns`")] = None
+    interval: Annotated[
+        list[Number] | None, means("95 % interval of `met / turns`; null if they depend on each other too much")
+    ] = None
     goodput_turns_per_s: Annotated[
         Number | None,
         means("turns that ended in it, good as in `met`, by its length; null if the result of one is unknown"),

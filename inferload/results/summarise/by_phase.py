@@ -12,8 +12,7 @@ from inferload.figures.turn_batch import TurnBatch
 from inferload.figures.turn_figures import ITL
 from inferload.figures.turn_values import SLICES
 from inferload.results.documents.summary_document import RunPart
-from inferload.results.statistics.distributions import TAIL
-from inferload.results.statistics.intervals import share_interval, spread
+from inferload.results.statistics.intervals import share_of_counts
 from inferload.results.statistics.recovery import EndedTurns, Recovery, recoveries
 from inferload.results.summarise.counts import Counts
 from inferload.results.summarise.turns import Turns
@@ -91,15 +90,13 @@ def _part(turns: EndedTurns, begin: _Begin, end_s: float) -> RunPart:
 
 
 def _interval(at_s: Floats, good: Bools, lasts_s: float) -> list[float] | None:
-    """Return the 95 % interval of a share: that of turns that may depend on each other; None without turns."""
+    """Return the 95 % interval of a share of turns; None without turns, or if they depend on each other too much."""
     if not len(at_s):
         return None
     slices = np.clip((at_s / lasts_s * SLICES).astype(np.int64), 0, SLICES - 1)
-    counts = np.bincount(slices, minlength=SLICES).astype(np.float64)
-    found = spread(np.bincount(slices, good, minlength=SLICES).astype(np.float64), counts)
-    share, count = float(good.mean()), float(len(good))
-    effective = min(count, share * (1 - share) / found.error**2) if found.error > 0 and 0 < share < 1 else count
-    return list(share_interval(share, effective, max(1, found.freedom), (TAIL, TAIL)))
+    met, counts = (np.bincount(of, minlength=SLICES).astype(np.float64) for of in (slices[good], slices))
+    within = share_of_counts(met, counts)
+    return None if within.low is None or within.high is None else [within.low, within.high]
 
 
 def _ended(run: Counts, turns: Turns, zero_ns: int) -> EndedTurns:
