@@ -30,18 +30,23 @@ def group_findings(run: RunFrames, servers: Sequence[WindowEvidence]) -> list[Fi
         return []
     start_ns, end_ns = (run.start_wall_ns + round(at_s * 1e9) for at_s in (group[0].start_s, group[0].end_s))
     windows = [ServerWindow.of(run.servers[evidence.target], start_ns, end_ns) for evidence in group]
-    passing = left(run)
-    found = [_outliers([window for window in windows if window.server.target not in passing]), _starved(group)]
+    passed = passing(run)
+    found = [_outliers([window for window in windows if window.server.target not in passed]), _starved(group)]
     if not all(evidence.client.attributed for evidence in group):
         found += rules.between(_together(group, windows))
-    hits = None if passing else _routing(run, [each for each in group if each.setup.role == PREFILL] or group)
+    hits = None if passed else _routing(run, [each for each in group if each.setup.role == PREFILL] or group)
     found.append(None if hits is None else routing.judge(hits))
     return [finding for finding in found if finding is not None]
 
 
-def left(run: RunFrames) -> set[str]:
-    """Return the servers that joined or left during the run: they are no peers of the others, and sessions had to move."""
-    return set() if run.summary is None else {entry.target for entry in run.summary.servers if entry.seen_s is not None}
+def passing(run: RunFrames) -> dict[str, list[float]]:
+    """Return when servers that joined or left were there: they are no peers of the others, and sessions had to move.
+
+    In seconds of the measure phase; (0, 0): only before or after it.
+    """
+    entries = [] if run.summary is None else run.summary.servers
+    seen = {entry.target: entry.seen_s for entry in entries}
+    return {target: found for target in run.servers if seen and (found := seen.get(target, [0.0, 0.0]))}
 
 
 def _outliers(windows: Sequence[ServerWindow]) -> Finding | None:

@@ -26,9 +26,10 @@ from ..data.frames import UNFINISHED, RunFrames
 from ..data.manifest import arrivals_of
 from . import routing, turn_causes
 from .advice import ADVICE, Advice
-from .group import STARVED, group_findings, left
+from .group import STARVED, group_findings, passing
 from .measured_load import MeasuredLoad, Unmet
 
+_ROUNDED_S = 0.001
 _GONE_S = 2.0  # minimum time without a scrape before the end of the load
 _GONE_SCRAPES = 5
 _SLO_MET = 0.9  # of the turns; a gate on slo_attainment can demand more
@@ -213,11 +214,12 @@ def _stopped_answering(rows: Frame) -> list[Stopped]:
 
 def gone(run: RunFrames, server: ServerSeries) -> str | None:
     """Describe a metrics page that stopped answering before the end of the load; None if it did not, or left the run's servers."""
-    if server.target in left(run):
-        return None
-    end_s = load_end_s(run)
+    end_s, seen_s = load_end_s(run), passing(run).get(server.target)
     at_s = run.since_start_s(server.wall_ns)
     if end_s is None or len(at_s) < 2:
+        return None
+    measure_s = next((span.start_s for span in run.phases if span.phase == "measure"), 0.0)
+    if seen_s is not None and measure_s + seen_s[1] < end_s - _ROUNDED_S:  # it left
         return None
     allowed_s = max(_GONE_S, _GONE_SCRAPES * float(np.median(np.diff(at_s))))
     if end_s - at_s[-1] <= allowed_s:

@@ -51,6 +51,7 @@ TOKEN = ".run-token"
 # Socket of the marks that other processes send: only a run in progress listens.
 MARK_SOCKET = ".run-marks"
 MARK_CHARACTERS = 200
+PART_KINDS = ("mark", "targets", "worker_lost")  # of marks that begin a part of the measure phase
 # File that reserves disk space during the run, so that the documents fit on a disk that is full at its end.
 RESERVE = ".run-reserve"
 _RESERVE_BYTES = 1 << 20

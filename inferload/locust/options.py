@@ -26,7 +26,7 @@ from inferload.results.ci import Outputs
 from inferload.results.verdict.outcome import FAILED, Policy
 from inferload.run.process import listen_address, run_spec
 from inferload.run.process.listen_address import ListenAddress
-from inferload.run.process.named_servers import hosts_of
+from inferload.run.process.named_servers import hosts_of, is_list
 from inferload.run.process.settings import ProcessSettings
 from inferload.run.process.trace_export import TraceExport
 from inferload.run.process.user_scenarios import LoadedScenario, Program
@@ -246,6 +246,12 @@ def own_settings(options: Any) -> ProcessSettings:
 
 def _hosts(options: Any) -> list[str]:
     return [value for value in (options.host, *(options.also_host or ())) if value]
+
+
+def check_form_host(host: str, own: ProcessSettings) -> None:
+    """Raise UsageError for a list that the command line does not name: users of the start form must not read the master's files."""
+    if host not in own.lists and is_list(host):
+        raise UsageError(f"host {host}: only the command line can name a list; write it as http://server:8000")
 
 
 def _origins(options: Any) -> frozenset[str]:

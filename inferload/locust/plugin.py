@@ -213,6 +213,7 @@ def _begin_master(environment: Any, own: ProcessSettings, loaded: LoadedScenario
     def run_options(environment: Any) -> RunOptions:
         """Return the options of an environment: the current one, which the start form may have changed, or a copy of it."""
         parsed = environment.parsed_options
+        options.check_form_host(environment.host or "", own)
         return RunOptions(
             scenario=parsed.scenario,
             program=_program(environment.user_classes, parsed.locustfile),

@@ -37,13 +37,14 @@ def windows_of(
     targets: Sequence[str] = (),
     interval_s: float | None = None,
     *,
-    passing: Collection[str] = (),
+    joined: Collection[str] = (),
+    left: Collection[str] = (),
 ) -> list["ServerWindow"]:
     """Return the half-open window at each target.
 
     `targets`: configured targets; one that never answered has a window without values. `interval_s`: configured interval
-    of the scrapes; None: their median interval. `passing`: targets that joined or left: their window is the part between
-    their first and last scrape; one that was not there in the window has none.
+    of the scrapes; None: their median interval. `joined`, `left`: the window of these targets is the part from their first, or
+    to their last scrape; one that was not there in the window has none.
     """
     silent = {
         target: ServerSeries(target, np.array([], dtype=np.int64), {}, np.array([], dtype=np.bool_))
@@ -53,11 +54,13 @@ def windows_of(
     windows = []
     for target, server in of_all:
         start_ns, end_ns = start_wall_ns, end_wall_ns
-        if target in passing and len(server.wall_ns):
-            start_ns, end_ns = max(start_ns, int(server.wall_ns[0])), min(end_ns, int(server.wall_ns[-1]))
+        if target in joined and len(server.wall_ns):
+            start_ns = max(start_ns, int(server.wall_ns[0]))
+        if target in left and len(server.wall_ns):
+            end_ns = min(end_ns, int(server.wall_ns[-1]))
         if start_ns < end_ns:
-            window = ServerWindow.of(server, start_ns, end_ns, interval_s)
-            windows.append(replace(window, of_ns=(start_wall_ns, end_wall_ns) if target in passing else None))
+            window, passing = ServerWindow.of(server, start_ns, end_ns, interval_s), target in joined or target in left
+            windows.append(replace(window, of_ns=(start_wall_ns, end_wall_ns) if passing else None))
     return windows
 
 

@@ -277,11 +277,18 @@ class RunPart(Struct, frozen=True, kw_only=True):
     begins: Annotated[str, means("text of the mark, or the step, that begins it")]
     turns: Annotated[Count, means("turns planned in it, whose result is known")]
     met: Annotated[Count, means("turns of these that met the SLO; without one, those that ended well")]
-    interval: Annotated[list[Number] | None, means("95 % interval of `met / turns`")] = None
+    interval: Annotated[
+        list[Number] | None, means("95 % interval of `met / turns`; null if they depend on each other too much")
+    ] = None
+    goodput_turns_per_s: Annotated[
+        Number | None,
+        means("turns that ended in it, good as in `met`, by its length; null if the result of one is unknown"),
+    ] = None
     recovery: Annotated[
         str | None,
         means(
-            "`recovered`, `not recovered`, `no change seen` or `too few turns to say`; null: no mark begins the part"
+            "`recovered`, `not recovered`, `no change seen`, `too few turns to say` or `load not steady`; null: no mark begins "
+            "the part"
         ),
     ] = None
     recovered_after_s: Annotated[Number | None, means("from the mark to the recovery")] = None
@@ -403,7 +410,9 @@ class Results(Figures, frozen=True, kw_only=True):
     steps: Annotated[list[Step], means("one entry for each step of `arrivals.profile`")] = []
     by_phase: Annotated[
         list[RunPart],
-        means("parts of the measure phase between marks and steps; empty if it has one, or turn records are missing"),
+        means(
+            "parts of the measure phase between marks and steps; empty if it has one, turn records are missing, or over 2 million"
+        ),
     ] = []
     stopped_answering: Annotated[
         list[Stopped] | None, means("servers that stopped answering during the run; null if turn records are missing")

@@ -6,7 +6,7 @@ change. The level is such that a run without a change shows one after about one 
 """
 
 from collections.abc import Sequence
-from math import exp, log1p, sqrt
+from math import floor, sqrt
 from typing import Literal
 
 import numpy as np
@@ -14,14 +14,13 @@ from msgspec import Struct
 
 from inferload.turns.sketch import Bools, Floats
 
-State = Literal["recovered", "not recovered", "no change seen", "too few turns to say"]
+State = Literal["recovered", "not recovered", "no change seen", "too few turns to say", "load not steady"]
 
 REFERENCE_S = (10.0, 30.0)  # least and most time before an event
 BEGINS_S = 60.0  # after the event, within which its effect begins
 HOLD_S = 5.0  # for which the windows must stay within the prediction
 WIDTHS_S = (1.0, 2.0, 5.0)
-_TAIL = 1e-4
-_Z = 3.72  # of that tail
+_Z = 3.72  # of a tail of 1e-4
 _STEPS = 5  # starts of windows per width
 
 
@@ -51,29 +50,28 @@ class Recovery(Struct, frozen=True):
     within_s: float | None = None
 
 
-class _Reference(Struct, frozen=True):
-    start_s: float
-    end_s: float
-
-
 def recoveries(
-    turns: EndedTurns, events_s: Sequence[float], untils_s: Sequence[float], span_s: tuple[float, float]
+    turns: EndedTurns, events_s: Sequence[float], untils_s: Sequence[float], steady_s: Sequence[tuple[float, float]]
 ) -> list[Recovery]:
-    """Return the result of each event. `untils_s`: end of what is looked at for each; `span_s`: start and end of the load.
+    """Return the result of each event. `untils_s`: end of what is looked at for each; `steady_s`: spans of constant load.
 
     The reference of an event is up to 30 s before it, without the time until an earlier one had recovered. If less than 10 s are
-    left, it is that of the earlier event: the state from before both. What begins after the next event is not of this one.
+    left, it is that of the earlier event: the state from before both. What begins after the next event is not of this one. A
+    result is of one span only.
     """
     ends = np.sort(turns.ended_s[turns.good]), np.sort(turns.ended_s[turns.bad])
     results: list[Recovery] = []
-    reference, free_s = _Reference(span_s[0], span_s[0]), span_s[0]
-    nexts_s = [*events_s, span_s[1]][1:]
-    for at_s, own_until_s, next_s in zip(events_s, untils_s, nexts_s, strict=True):
-        own = _Reference(max(free_s, at_s - REFERENCE_S[1]), at_s)
-        if own.end_s - own.start_s >= REFERENCE_S[0]:
-            reference = own
-        until_s = min(own_until_s, span_s[1])
-        state, after_s, width_s = _judged(ends, reference, at_s, min(at_s + BEGINS_S, next_s), until_s)
+    reference, free_s = (0.0, 0.0), 0.0
+    for at_s, own_until_s, next_s in zip(events_s, untils_s, [*events_s[1:], *untils_s[-1:]], strict=True):
+        span = next((span for span in steady_s if span[0] <= at_s < span[1]), None)
+        state: State = "load not steady"
+        until_s, after_s, width_s = own_until_s, None, 0.0
+        if span is not None:
+            own_s = max(free_s, at_s - REFERENCE_S[1], span[0])
+            if at_s - own_s >= REFERENCE_S[0] or reference[0] < span[0]:
+                reference = own_s, at_s
+            until_s = min(own_until_s, span[1])
+            state, after_s, width_s = _judged(ends, reference, at_s, min(at_s + BEGINS_S, next_s), until_s)
         changed = state in ("recovered", "not recovered")
         end_s = at_s + after_s if after_s is not None else until_s if changed else next_s
         free_s = max(free_s, end_s if changed else at_s)
@@ -83,16 +81,17 @@ def recoveries(
 
 
 def _judged(
-    ends: tuple[Floats, Floats], reference: _Reference, at_s: float, begins_s: float, until_s: float
+    ends: tuple[Floats, Floats], reference: tuple[float, float], at_s: float, begins_s: float, until_s: float
 ) -> tuple[State, float | None, float]:
-    lasts_s = reference.end_s - reference.start_s
+    from_s, to_s = reference
+    lasts_s = to_s - from_s
     if lasts_s < REFERENCE_S[0]:
         return "too few turns to say", None, 0.0
     width_s, limits = 0.0, (0.0, 0.0)
     for width_s in WIDTHS_S:
-        parts_s = np.arange(reference.start_s, reference.end_s - width_s, width_s)
+        parts_s = np.arange(from_s, to_s - width_s, width_s)
         spreads = [_spread(_counts(each, parts_s, width_s)) for each in ends]
-        totals = [float(_counts(each, np.array([reference.start_s]), lasts_s)[0]) for each in ends]
+        totals = [float(_counts(each, np.array([from_s]), lasts_s)[0]) for each in ends]
         low, high = (_predicted(*of, width_s / lasts_s) for of in zip(totals, spreads, strict=True))
         limits = low[0], high[1]
         if limits[0] >= totals[0] * width_s / lasts_s / 2:  # half of the turns are missed
@@ -126,18 +125,6 @@ def _spread(counts: Floats) -> float:
 
 
 def _predicted(total: float, spread: float, ratio: float) -> tuple[float, float]:
-    """Return the limits of a count, `ratio` as long as the reference with `total`: those of a negative binomial count."""
-    shape, low = total / spread + 0.5, None
-    if shape * log1p(ratio) > 500:  # many: as a normal value
-        mean = total * ratio
-        half = _Z * sqrt(mean * spread * (1 + ratio))
-        return mean - half, mean + half
-    chance = exp(-shape * log1p(ratio))
-    below, count = 0.0, 0
-    while below + chance < 1 - _TAIL:
-        below += chance
-        if low is None and below >= _TAIL:
-            low = count
-        count += 1
-        chance *= (shape + count - 1) / count * ratio / (1 + ratio)
-    return (count if low is None else low) * spread, count * spread
+    """Return the limits of a count, `ratio` as long as the reference with `total`, by roots, whose spread is one."""
+    root, half = sqrt(total * ratio), _Z / 2 * sqrt(spread * (1 + ratio))
+    return floor(max(0.0, root - half) ** 2), (root + half) ** 2

@@ -139,14 +139,15 @@ class Prompts(Struct, frozen=True):
 
 
 class Servers(Struct, frozen=True):
-    """Where turns were sent. `metrics_targets`: whose metrics pages were scraped; `passing`: those that joined or left; `roles`:
-    those that the run knows.
+    """Where turns were sent. `metrics_targets`: whose metrics pages were scraped; `joined`, `left`: those that did during the run;
+    `roles`: those that the run knows.
     """
 
     targets: tuple[str, ...]
     models: tuple[str, ...]
     metrics_targets: tuple[str, ...]
-    passing: tuple[str, ...] = ()
+    joined: tuple[str, ...] = ()
+    left: tuple[str, ...] = ()
     roles: dict[str, Role] = {}
 
 

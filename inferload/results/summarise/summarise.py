@@ -27,7 +27,7 @@ from inferload.results.summarise.cache_figures import CacheFigures
 from inferload.results.summarise.counts import Counts, Servers, Totals, Workers, lasted_s
 from inferload.results.summarise.energy import energy_of
 from inferload.results.summarise.splits import splits
-from inferload.results.summarise.turns import CLASS_COLUMNS, Turns, agent_classes
+from inferload.results.summarise.turns import CLASS_COLUMNS, MOST_TURNS, Turns, agent_classes
 from inferload.results.summary_input import (
     Counted,
     Gating,
@@ -48,8 +48,6 @@ from inferload.servers.window import ServerWindow, windows_of
 from inferload.turns.record import Phase
 from inferload.turns.tally import Tally
 from inferload.workload.sessions import Sessions
-
-PART_KINDS = ("mark", "targets", "worker_lost")  # of marks that begin a part of the measure phase
 
 
 def summarise(run_dir: Path, counts: Counts | None = None) -> Summary:
@@ -99,13 +97,13 @@ def of_run(opened: OpenRun) -> Summary:
 
 
 def _by_phase(opened: OpenRun, turns: Turns | None, servers: Mapping[str, ServerSeries]) -> list[RunPart]:
-    marks = [mark for mark in opened.marks if mark.kind in PART_KINDS]
-    changed = marks or any(server.restarted.any() for server in servers.values())
-    if turns is None or not turns.few or not (changed or any(window.step for window in opened.counts.stepped)):
+    marked = any(mark.kind in rundir.PART_KINDS for mark in opened.marks)
+    changed = marked or any(server.restarted.any() for server in servers.values())
+    if turns is None or turns.count > MOST_TURNS or not (changed or any(each.step for each in opened.counts.stepped)):
         return []
     from inferload.results.summarise import by_phase  # of runs with marks or steps
 
-    return by_phase.parts(opened.counts, turns, marks, servers)
+    return by_phase.parts(opened.counts, turns, opened.marks, servers)
 
 
 def refresh(run: OpenRun) -> None:
@@ -247,10 +245,8 @@ def _windows(run: Counts, servers: Mapping[str, ServerSeries]) -> list[ServerWin
     if window is None or window.end_ns is None or not run.servers.metrics_targets:
         return []
     start_ns, end_ns = run.course.anchor.to_wall_ns(window.start_ns), run.course.anchor.to_wall_ns(window.end_ns)
-    interval_s = run.plan.scenario.server.interval_s
-    return windows_of(
-        servers, start_ns, end_ns, list(run.servers.metrics_targets), interval_s, passing=run.servers.passing
-    )
+    of, interval_s = run.servers, run.plan.scenario.server.interval_s
+    return windows_of(servers, start_ns, end_ns, list(of.metrics_targets), interval_s, joined=of.joined, left=of.left)
 
 
 def _facts(run: Counts, turns: Turns | None, entries: list[Server], cache: CacheFigures) -> RunFacts:

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from inferload.base.numbers import number, percent
 from inferload.figures.client_figures import CLIENT_FIGURES, GC_PAUSE
 from inferload.figures.figure import Head
-from inferload.figures.rate_figures import ACHIEVED, ATTAINMENT, INPUT, OFFERED, OUTPUT, TURNS
+from inferload.figures.rate_figures import ACHIEVED, ATTAINMENT, GOODPUT, INPUT, OFFERED, OUTPUT, TURNS
 from inferload.figures.servers.server_figures import ACCEPTANCE_LENGTH, HIT_RATE
 from inferload.figures.table import Cell, Table
 from inferload.figures.turn_figures import TURN_FIGURES, brief_of
@@ -112,7 +112,8 @@ def _split(column: str, blocks: Mapping[str, Split]) -> list[Table]:
         )
         for name, block in blocks.items()
     ]
-    note = f"Turns planned in the measure phase. All turns of a session use one {column}."
+    stays = ", unless it left" if column == "target" else ""
+    note = f"Turns planned in the measure phase. All turns of a session use one {column}{stays}."
     return [Table(f"by-{column}", f"By {column}", columns, rows, note + marks_note(rows))]
 
 
@@ -336,7 +337,8 @@ _PHASES_NOTE = (
 
 def _by_phase(summary: Results) -> list[Table]:
     met = Head("met SLO", ATTAINMENT.key)
-    columns: Columns = ("begins with", "from, s", "to, s", "turns", met, "95 %", "recovered after, s", "lost")
+    goodput = Head("goodput, turns/s", GOODPUT.key)
+    columns: Columns = ("begins with", "from, s", "to, s", "turns", met, "95 %", goodput, "recovered after, s", "lost")
     rows: Rows = [
         (
             part.begins,
@@ -345,6 +347,7 @@ def _by_phase(summary: Results) -> list[Table]:
             part.turns,
             share(part.met / part.turns if part.turns else None),
             None if part.interval is None else " to ".join(percent(end) for end in part.interval),
+            part.goodput_turns_per_s,
             part.recovery or ""
             if part.recovered_after_s is None
             else f"{number(part.recovered_after_s)} ± {number(part.recovered_within_s)}",

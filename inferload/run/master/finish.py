@@ -4,7 +4,7 @@ import contextlib
 import logging
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -96,6 +96,10 @@ def conclude(run: MasterRun, csv_errors: Sequence[str] = ()) -> RunResult:
     return RunResult(folder, summary, run.preflight.engine, page)
 
 
+def _targets_of(pages: Iterable[str]) -> tuple[str, ...]:
+    return tuple(MetricsUrl.parse(url).target for url in pages)
+
+
 def counts_of(run: MasterRun, csv_errors: Sequence[str]) -> counted.Counts:
     """Return the counts of a run; an open phase ends now. `csv_errors`: of Locust's tables."""
     at_ns, preflight, earlier, end = now_ns(), run.preflight, run.setup.earlier, run.state.end
@@ -110,8 +114,9 @@ def counts_of(run: MasterRun, csv_errors: Sequence[str]) -> counted.Counts:
         counted.Servers(
             tuple(targets),
             tuple(models_of(run.spec, preflight)),
-            tuple(MetricsUrl.parse(url).target for url in pages),
-            tuple(MetricsUrl.parse(url).target for url in sorted(run.following.passing)) if run.following else (),
+            _targets_of(pages),
+            _targets_of(() if run.following is None else run.following.joined),
+            _targets_of(() if run.following is None else run.following.left),
             preflight.roles,
         ),
         counted.Pass(run.setup.arm, None if earlier is None else counted.Earlier(earlier.arm, earlier.run_dir.name)),

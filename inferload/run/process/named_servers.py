@@ -1,7 +1,7 @@
 """Servers of a run as its options name them: addresses, and lists (DNS names, files) that are followed while it lasts."""
 
+import os.path
 from collections.abc import Sequence
-from pathlib import Path
 
 from msgspec import Struct
 
@@ -11,22 +11,21 @@ from inferload.client.connection.target import Target
 
 def hosts_of(values: Sequence[str]) -> list[str]:
     """Return the address of each server that values of --host and --also-host name; UsageError for a list without one."""
-    if not any(map(is_list, values)):
-        return list(values)
-    from inferload.servers import metrics_targets  # of runs that name lists
-
-    of = metrics_targets.Wanted("", Target.parse)
-    try:
-        return [
-            url for value in values for url in (metrics_targets.urls_of([value], of) if is_list(value) else [value])
-        ]
-    except UsageError as error:
-        raise UsageError(f"host {error}") from error
+    return _read(values) if any(map(is_list, values)) else list(values)
 
 
 def is_list(value: str) -> bool:
     """Return True for a DNS name or a file: it can name other servers later."""
-    return value.startswith("dns://") or ("://" not in value and Path(value).is_file())
+    return value.startswith("dns://") or ("://" not in value and os.path.isfile(value))
+
+
+def _read(values: Sequence[str]) -> list[str]:
+    from inferload.servers import metrics_targets  # of runs that name lists
+
+    try:
+        return metrics_targets.urls_of(values, metrics_targets.Wanted("", Target.parse))
+    except UsageError as error:
+        raise UsageError(f"host {error}") from error
 
 
 class Followed(Struct, frozen=True):
@@ -47,4 +46,4 @@ class Followed(Struct, frozen=True):
         """Return the addresses of servers and of pages that the lists have now; UsageError if one cannot be read."""
         from inferload.servers import metrics_targets
 
-        return hosts_of(self.hosts), metrics_targets.urls_of(self.pages)
+        return _read(self.hosts), metrics_targets.urls_of(self.pages)

@@ -54,8 +54,7 @@ class SessionRunner:
         affinity = scenario.request.affinity_header
         self._undo: list[Callable[[], Any]] = []  # cleanup at the end of the session
         self._affinity = ((affinity, f"{assignment.run_id}-s{session.index}"),) if affinity else ()
-        if of_class is not None:
-            self._affinity = (*of_class.headers_to(run.turns.clients.may_have_key(session.index)), *self._affinity)
+        self._of_class = of_class
         self._token_header = scenario.request.session_token_header
         self._headers = self._affinity
         self._cookies = SessionCookies() if scenario.request.cookies else None
@@ -72,6 +71,7 @@ class SessionRunner:
             if idle is not None:
                 idle.change(-1)
             self._leave()
+            self._run.turns.clients.forget(self._session.index)
             if self._undo:  # a stopped user does not wait for it
                 closing = gevent.spawn(self._close)
         if closing is not None:
@@ -211,11 +211,18 @@ class SessionRunner:
             step=window.step,
             pause=asked.pause if ask is not None and (path or number) else None,
             final=asked.final,
-            headers=(*self._headers, *asked.headers),
+            headers=(*self._class_headers(), *self._headers, *asked.headers),
             model=asked.model or self._settings.model,
             cookies=self._cookies,
             keep=asked.keep,
         )
+
+    def _class_headers(self) -> tuple[tuple[str, str], ...]:
+        """Return the headers of the class. A session can move to another server, which may get no key."""
+        of_class, clients = self._of_class, self._run.turns.clients
+        if of_class is None:
+            return ()
+        return of_class.headers_to(of_class.key is not None and clients.may_have_key(self._session.index))
 
     def _ask(self, request: TurnRequest, ask: Ask) -> TurnResult:
         turn = self._run.turns.send(request, self._session.index)

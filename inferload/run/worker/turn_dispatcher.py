@@ -260,6 +260,11 @@ class TurnClients:
             self._kept[session] = kept
         return kept
 
+    def forget(self, session: int) -> None:
+        """Forget the target of a session that has ended: a run can have millions."""
+        if self._kept:
+            self._kept.pop(session, None)
+
     def may_have_key(self, session: int) -> bool:
         """Return whether a key may be sent to the target of a session."""
         return self._own.may_send_to(self._targets[self.server_of(session)])
@@ -282,7 +287,8 @@ class TurnClients:
 
     @property
     def readers(self) -> list[SocketReader]:
-        return [client.reader for client in self._clients[: len(self._settings)]]
+        """Readers of the clients so far: after `open`, one of each target."""
+        return [client.reader for client in self._clients]
 
     def _number(self, target: int, endpoint: EndpointName) -> int:
         number = self._numbers.get((target, endpoint))

@@ -118,6 +118,7 @@ class TaskSession:
 
     def close(self) -> None:
         """Count the session as completed if all of its turns succeeded. Idempotent."""
+        self._run.turns.clients.forget(self._index)
         if self._begun is None or not self._all_ok:
             return
         (window, name), self._begun = self._begun, None

@@ -647,6 +647,16 @@ def test_a_metrics_page_that_stops_or_restarts_is_a_finding(tmp_path: Path) -> N
     assert finding.sentences == (
         f"the metrics page of {server.target} last answered at 5.0 s, the load ended at 11.0 s",
     )
+    assert run.summary is not None
+    lasts_s = next(span.end_s - span.start_s for span in run.phases if span.phase == "measure" and span.end_s)
+    for last_s, codes in ((lasts_s, ["server-gone"]), (lasts_s / 2, [])):  # it joined, and died; it left
+        entries = [structs.replace(run.summary.servers[0], target=server.target, seen_s=[0.0, last_s])]
+        summary = structs.replace(run.summary, servers=entries)
+        found = diagnosed(replace(run, summary=summary, servers={server.target: early})).run
+        assert [finding.code for finding in found] == codes
+    entries = [structs.replace(run.summary.servers[0], target="http://other")]  # it left before the measure phase
+    gone = replace(run, summary=structs.replace(run.summary, servers=entries), servers={server.target: early})
+    assert not diagnosed(gone).run
     again = replace(server, restarted=np.arange(len(server.wall_ns)) == 12)
     (finding,) = diagnosed(replace(run, servers={server.target: again})).run
     assert finding.code == "restarted"

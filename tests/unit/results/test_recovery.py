@@ -31,7 +31,7 @@ def turns(rate: float, seed: int, down: tuple[float, float] | None = None, share
 
 
 def one(of: EndedTurns, at_s: float = AT_S, until_s: float = END_S) -> Recovery:
-    (found,) = recoveries(of, [at_s], [until_s], (0.0, END_S))
+    (found,) = recoveries(of, [at_s], [until_s], [(0.0, END_S)])
     return found
 
 
@@ -55,23 +55,35 @@ def test_noise_is_no_change(rate: float, most: int) -> None:
 
 
 def test_what_cannot_be_said_is_not_said() -> None:
-    assert recoveries(turns(30, 1), [], [], (0.0, END_S)) == []
+    assert recoveries(turns(30, 1), [], [], [(0.0, END_S)]) == []
     assert one(turns(0.5, 1)).state == "too few turns to say"
     assert one(turns(30, 1), at_s=5.0).state == "too few turns to say"  # too early for a reference
     assert one(turns(30, 1, (AT_S, END_S))).state == "not recovered"
     assert one(turns(30, 1, (AT_S, 60)), until_s=50.0).state == "not recovered"  # another mark came before
     assert one(turns(30, 1, (105, 110))).state == "no change seen"  # more than a minute after the mark
-    joined, killed = recoveries(turns(30, 1, (50, 60)), [AT_S, 50.0], [END_S, END_S], (0.0, END_S))
+    joined, killed = recoveries(turns(30, 1, (50, 60)), [AT_S, 50.0], [END_S, END_S], [(0.0, END_S)])
     assert (joined.state, joined.lost) == ("no change seen", 0)  # what began after the next mark is not of this one
     assert killed.state == "recovered"
-    soon, _ = recoveries(turns(30, 1), [AT_S, AT_S + 0.5], [END_S, END_S], (0.0, END_S))
+    parts = [(0.0, 20.0), (20.0, 60.0), (60.0, END_S)]  # in which the load is constant
+    dropped = turns(30, 1)
+    dropped = EndedTurns(
+        *(
+            each[(dropped.planned_s < 60) | (np.arange(len(dropped.planned_s)) % 3 == 0)]
+            for each in (dropped.planned_s, dropped.ended_s, dropped.good, dropped.bad, dropped.lost)
+        )
+    )
+    assert one(dropped).state == "not recovered"  # which is false: the load fell
+    states = [each.state for each in recoveries(dropped, [22.0, AT_S, 62.0], [END_S] * 3, parts)]
+    assert states == ["too few turns to say", "no change seen", "too few turns to say"]
+    assert recoveries(dropped, [AT_S], [END_S], parts[2:])[0].state == "load not steady"
+    soon, _ = recoveries(turns(30, 1), [AT_S, AT_S + 0.5], [END_S, END_S], [(0.0, END_S)])
     assert soon.state == "too few turns to say"
     none = np.zeros(0, dtype=bool)
     assert one(EndedTurns(np.zeros(0), np.zeros(0), none, none, none)).state == "too few turns to say"
 
 
 def test_a_mark_within_an_outage_has_the_reference_before_it() -> None:
-    first, second = recoveries(turns(30, 1, (AT_S, 55)), [AT_S, 45.0], [END_S, END_S], (0.0, END_S))
+    first, second = recoveries(turns(30, 1, (AT_S, 55)), [AT_S, 45.0], [END_S, END_S], [(0.0, END_S)])
     assert first.after_s is not None
     assert second.after_s == pytest.approx(first.after_s - 5)
     assert second.lost < first.lost
@@ -82,15 +94,18 @@ def test_a_run_that_failed_for_ten_seconds_on_the_virtual_clock(tmp_path: Path) 
     file = scenario(tmp_path, arrivals={"kind": "constant", "sessions_per_s": 8}, phases=phases)
     run = virtual.run(tmp_path, file, acts=[(30.0, {"kind": "status", "status": 400, "count": 80})])
     start = json.loads((run.run_dir / rundir.MARKS).read_text().splitlines()[0])
-    for at_s, text in ((30.0, "fault"), (62.0, "nothing")):
-        line = {"wall_ns": start["wall_ns"] + round(at_s * 1e9), "kind": "mark", "text": text}
+    for at_s, text, kind in ((30.0, "fault", "mark"), (55.0, "less", "worker_lost"), (62.0, "nothing", "mark")):
+        line = {"wall_ns": start["wall_ns"] + round(at_s * 1e9), "kind": kind, "text": text}
         with (run.run_dir / rundir.MARKS).open("a") as marks:
             marks.write("\n" + json.dumps(line))
-    before, fault, nothing = summarise(run.run_dir).by_phase
+    before, fault, less, nothing = summarise(run.run_dir).by_phase
+    assert (less.begins, less.recovery, less.lost) == ("less", None, None)  # the load changes: nothing recovers
+    assert less.goodput_turns_per_s == pytest.approx(8, abs=0.5)
     assert (before.begins, before.met, before.recovery) == ("start", before.turns, None)
     assert fault.lost == 80
     assert fault.recovered_after_s == pytest.approx(10.0, abs=fault.recovered_within_s)
     assert fault.turns - fault.met == 80
-    assert fault.interval is not None
-    assert fault.interval[0] < fault.met / fault.turns < fault.interval[1]
+    assert fault.interval is None  # one outage says nothing of how often they come
+    assert before.interval is not None
+    assert before.interval[0] < before.met / before.turns == before.interval[1]
     assert (nothing.recovery, nothing.lost) in {("no change seen", 0), ("too few turns to say", 0)}

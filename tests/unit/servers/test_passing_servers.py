@@ -36,7 +36,7 @@ def test_sums_are_those_of_the_whole_window(first_s: int, lasts_s: int, rate: fl
         "http://a": server("http://a", 0, 60, other, 2),
         "http://b": server("http://b", first_s, last_s, rate, 4),
     }
-    windows = windows_of(servers, 0, 60 * S, passing=["http://b"])
+    windows = windows_of(servers, 0, 60 * S, joined=["http://b"], left=["http://b"])
     whole, part = window_figures.entries(windows)
     assert whole.seen_s is None
     assert part.seen_s == [first_s, last_s]
@@ -48,9 +48,11 @@ def test_sums_are_those_of_the_whole_window(first_s: int, lasts_s: int, rate: fl
     if share < 0.8:  # else the gap at its end is one of a whole server, too
         assert window_figures.together(windows_of(servers, 0, 60 * S))["generation_tok_per_s"] is None
     gone = servers | {"http://c": server("http://c", 0, 10, 1, 1)}
-    assert len(windows_of(gone, 20 * S, 60 * S, passing=["http://b", "http://c"])) == 2 - (
-        first_s >= 60 or last_s <= 20
+    (_, died) = windows_of(
+        {"http://a": servers["http://a"], "http://b": gone["http://c"]}, 0, 60 * S, joined=["http://b"]
     )
+    assert (died.seen_s, died.window_s) == ((0, 60), None)  # it did not leave: its silence is no part
+    assert len(windows_of(gone, 20 * S, 60 * S, left=["http://b", "http://c"])) == 2 - (first_s >= 60 or last_s <= 20)
 
 
 class Page:

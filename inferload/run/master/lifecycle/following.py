@@ -27,7 +27,7 @@ class Following:
     """Servers of a run whose options name lists. `read`: returns the addresses that the lists have now, as `Followed.read`.
 
     A list that changes counts once two looks in a row found the same: a file may be half written, and a name flap. One that
-    cannot be read, or is empty, changes nothing. `every`, `every_page`: addresses so far; `passing`: pages that joined or left.
+    cannot be read, or is empty, changes nothing. `every`, `every_page`: addresses so far; `joined`: pages that did, or came back.
     """
 
     def __init__(
@@ -41,7 +41,7 @@ class Following:
         spec = preflight.spec
         self.every = dict.fromkeys(target.url for target in spec.targets)
         self.every_page = dict.fromkeys(preflight.metrics_urls)
-        self.passing: set[str] = set()
+        self.joined: dict[str, None] = {}
         self._read, self._marks, self._channel, self._scraping = read, marks, channel, scraping
         self._followed, self._models, self._roles = spec.followed, spec.targets, preflight.roles
         self._targets, self._pages = list(spec.targets), list(preflight.metrics_urls)
@@ -52,6 +52,15 @@ class Following:
         self._candidate: _Addresses | None = None
         self._unread = False
         self._changes = 0
+
+    @property
+    def left(self) -> list[str]:
+        """Pages that left, and did not come back."""
+        return [page for page in self.every_page if page not in self._pages]
+
+    @property
+    def _last(self) -> str:
+        return "; further changes are not followed" if self._changes == MOST_CHANGES else ""
 
     def look_on(self) -> None:
         """Look every LOOK_S, in a greenlet."""
@@ -65,7 +74,8 @@ class Following:
             found = in_thread(self._read)
         except UsageError as error:
             if not self._unread:
-                self._marks.add("targets", f"{error}; the servers stay as they are", targets=len(self._targets))
+                self._changes += 1
+                self._marks.add("targets_unread", f"{error}; the servers stay as they are{self._last}")
             self._unread, self._candidate = True, None
             return
         self._unread = False
@@ -91,10 +101,9 @@ class Following:
         if targets != self._targets:
             fields = [asdict(target) for target in targets]
             self._channel.announce(protocol.TARGETS, at_ns=at_ns, targets=fields, lists=self._followed.hosts)
-        last = "; further changes are not followed" if self._changes == MOST_CHANGES else ""
         count = f"{len(targets)} server{'s' if len(targets) != 1 else ''}"
-        self._marks.add("targets", f"{count}: {', '.join(texts)}{last}", at_ns, targets=len(targets))
-        self.passing |= set(self._pages) ^ set(pages)
+        self._marks.add("targets", f"{count}: {', '.join(texts)}{self._last}", at_ns, targets=len(targets))
+        self.joined |= dict.fromkeys(page for page in pages if page not in self._pages)
         self._targets, self._pages = targets, pages
         self._add_roles()
         self.every |= dict.fromkeys(target.url for target in targets)
