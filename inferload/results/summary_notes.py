@@ -8,7 +8,6 @@ from inferload.figures.turn_figures import BY_KEY
 from inferload.results import readers
 from inferload.results.documents.figures_document import Figures
 from inferload.results.documents.summary_document import FirstExample, RemarkCount, RequestName, Results, Turns
-from inferload.servers.gpu_energy import COUNTERS
 from inferload.turns.bounded_names import MOST_NAMES, OTHER_NAMES
 from inferload.turns.remarks import MEANINGS, OF_TOKENS, Remark
 from inferload.turns.tally import Tally
@@ -88,7 +87,11 @@ def names_notes(by_class: Mapping[str, Figures], by_name: Sequence[RequestName])
 def notes_on_energy(results: Results) -> list[str]:
     """Return why the energy of the GPUs is not known, or that it is not from counters alone; empty if neither."""
     energy = results.energy
-    if energy is None or (energy.why is None and energy.source == COUNTERS):
+    if energy is None:
+        return []
+    from inferload.servers.gpu_energy import COUNTERS  # of runs with a GPU exporter
+
+    if energy.why is None and energy.source == COUNTERS:
         return []
     if energy.why is not None:
         return [f"energy of the GPUs is not known: {energy.why}"]

@@ -178,6 +178,11 @@ class ServerWindow(Struct, frozen=True, dict=True):
         """Name of the server's role."""
         return self.server.role_name
 
+    @property
+    def has_gpus(self) -> bool:
+        """True for a page of a GPU exporter."""
+        return any(map(self.publishes, names.GPU_METRICS))
+
     def publishes(self, metric: str) -> bool:
         """Return True if the page has the metric."""
         return metric in self.server.metrics

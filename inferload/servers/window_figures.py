@@ -23,7 +23,6 @@ from inferload.figures.servers.server_figures import (
     Server,
 )
 from inferload.figures.servers.server_formulas import MS_PER_S, Floats, HistogramMean, HitRate, Reading, known
-from inferload.servers import gpu_energy
 from inferload.servers.exposition import TOO_LARGE
 from inferload.servers.prefix_counts import whole_number
 from inferload.servers.series import MetricSeries, ServerSeries
@@ -76,9 +75,12 @@ def _entry(window: ServerWindow) -> Server:
         groups.setdefault(row.block, {})[row.entry_key] = _value(row, window)
     groups[SPEC_DECODE]["acceptance_by_position"] = _by_position(window)
     groups[TIERS]["hits"] = _counts_by(window, names.CACHED_BY_SOURCE, ("source",))
-    energy = gpu_energy.together(gpu_energy.by_gpu(window).values())
-    groups[GPU] |= {"gpus": energy.gpus or None, "energy_from": energy.source}
-    groups[GPU] |= {"energy_j": energy.joules(window.lasts_s), "counted_power_w": energy.counted_w}
+    if window.has_gpus:
+        from inferload.servers import gpu_energy  # of runs with a GPU exporter
+
+        energy = gpu_energy.together(gpu_energy.by_gpu(window).values())
+        groups[GPU] |= {"gpus": energy.gpus or None, "energy_from": energy.source}
+        groups[GPU] |= {"energy_j": energy.joules(window.lasts_s), "counted_power_w": energy.counted_w}
     groups[ROUTER]["attempts_by_server"] = _counts_by(window, names.ROUTER_ATTEMPTS, _SERVER_LABELS)
     blocks: dict[str, Any] = {
         block: server_figures.BLOCKS[block](**values)

@@ -10,7 +10,6 @@ from inferload.base import rundir
 from inferload.base.arrow import pa, pc
 from inferload.base.clock import NS_PER_S
 from inferload.base.errors import UsageError
-from inferload.figures.pages import metric_names
 from inferload.figures.rate_figures import of_power
 from inferload.figures.servers import server_figures
 from inferload.figures.servers.server_figures import Server
@@ -18,14 +17,13 @@ from inferload.figures.turn_values import SLICES, ExactValues, batch_sums, batch
 from inferload.results import readers, summary
 from inferload.results.documents.conformity_document import Conformity
 from inferload.results.documents.figures_document import Growth, worst
-from inferload.results.documents.summary_document import Groups, RunPart, Stopped, Summary, Task, TurnRecords
+from inferload.results.documents.summary_document import Energy, Groups, RunPart, Stopped, Summary, Task, TurnRecords
 from inferload.results.documents.typed_documents import document_of
 from inferload.results.open_run import OpenRun
 from inferload.results.summarise import cache_figures
 from inferload.results.summarise.between import between
 from inferload.results.summarise.cache_figures import CacheFigures
 from inferload.results.summarise.counts import Counts, Servers, Totals, Workers, lasted_s
-from inferload.results.summarise.energy import energy_of
 from inferload.results.summarise.splits import splits
 from inferload.results.summarise.turns import CLASS_COLUMNS, MOST_TURNS, Turns, agent_classes
 from inferload.results.summary_input import (
@@ -132,8 +130,19 @@ def _split_by(servers: Servers) -> dict[str, list[str]]:
     return {column: values for column, values in columns.items() if len(values) > 1}
 
 
+def _energy(
+    windows: Sequence[ServerWindow], window_s: float | None, measured: Tally, entries: Sequence[Server]
+) -> Energy | None:
+    if not any(window.has_gpus for window in windows):
+        return None
+    from inferload.results.summarise.energy import energy_of  # of runs with a GPU exporter
+
+    roles = {each.target: each.role for each in entries if each.role}
+    return energy_of(windows, window_s, lambda watts: of_power(measured, window_s, watts), roles)
+
+
 def _gpu_clock(windows: Sequence[ServerWindow]) -> GpuClock | None:
-    if not any(window.publishes(metric_names.GPU_SM_CLOCK) for window in windows):
+    if not any(window.has_gpus for window in windows):
         return None
     from inferload.results.summarise.gpu_clocks import fallen_most  # of runs with a GPU exporter
 
@@ -200,12 +209,7 @@ def _input(
             run.totals.others.users,
             servers=entries,
             servers_together=together,
-            energy=energy_of(
-                at_servers,
-                windows.get("measure"),
-                lambda watts: of_power(measured, windows.get("measure"), watts),
-                {each.target: each.role for each in entries if each.role},
-            ),
+            energy=_energy(at_servers, windows.get("measure"), measured, entries),
         ),
         Counted(run.totals.tallies, run.totals.health, windows, lambda name: scenario.slo_of(name).limits),
         judged,
