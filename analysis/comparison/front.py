@@ -6,9 +6,9 @@ own: there InferenceX divides by those of decode.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from itertools import chain, cycle
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 from inferload.base.numbers import number, short
 from inferload.figures.rate_figures import OUTPUT
@@ -33,12 +33,17 @@ _MARKS = "Filled: on the front; cross: below it; hollow: not decided. Bars: 95 %
 _SYMBOLS = {"on the front": "circle", "below the front": "x", "not decided": "circle-open"}
 
 
-class Estimate(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Estimate:
     """Geometric mean over runs with its 95 % interval by t; ends are None for a single run."""
 
     mean: float
     low: float | None
     high: float | None
+
+    @property
+    def interval(self) -> str:
+        return "one run" if self.low is None else f"{number(self.low)} to {number(self.high)}"
 
     def above(self, other: "Estimate") -> bool:
         return self.low is not None and other.high is not None and self.low > other.high
@@ -54,6 +59,11 @@ class FrontPoint:
     user: Estimate
     output: Estimate
     position: Position = "not decided"
+
+    @property
+    def row(self) -> Sequence[Cell]:
+        of_user, of_output = (self.user.mean, self.user.interval), (self.output.mean, self.output.interval)
+        return (self.side, self.load, self.runs, *of_user, *of_output, self.position)
 
     def beats(self, other: "FrontPoint") -> bool:
         return self.user.above(other.user) and self.output.above(other.output)
@@ -72,7 +82,7 @@ class Front:
 
     @property
     def table(self) -> Table:
-        rows, columns = [_row(point) for point in self.points], [*_COLUMNS[:5], self.unit, *_COLUMNS[6:]]
+        rows, columns = [point.row for point in self.points], [*_COLUMNS[:5], self.unit, *_COLUMNS[6:]]
         return Table("front", "Front", columns, rows, ". ".join([_NOTE, *self.notes]) + ".")
 
     def picture(self, key: str) -> chart.Picture:
@@ -101,15 +111,7 @@ class Front:
 
     @property
     def document(self) -> dict[str, Any]:
-        values = [
-            {
-                **{name: getattr(point, name) for name in ("side", "load", "runs", "position")},
-                "tok_per_s_per_user": point.user._asdict(),
-                "output_tok_per_s": point.output._asdict(),
-            }
-            for point in self.points
-        ]
-        return {"unit": self.unit, "points": values, "notes": list(self.notes)}
+        return {"unit": self.unit, "points": [asdict(point) for point in self.points], "notes": self.notes}
 
 
 def of_comparisons(comparisons: Sequence[Comparison]) -> Front | None:
@@ -207,21 +209,3 @@ def _bars(estimates: Sequence[Estimate], colour: str) -> chart.PlotlyDict:
     ends = [(each.mean - (each.low or each.mean), (each.high or each.mean) - each.mean) for each in estimates]
     lows, highs = (chart.numbers(side) for side in zip(*ends, strict=True))
     return {"type": "data", "symmetric": False, "arrayminus": lows, "array": highs, "color": colour, "thickness": 1}
-
-
-def _row(point: FrontPoint) -> Sequence[Cell]:
-    user, output = point.user, point.output
-    return (
-        point.side,
-        point.load,
-        point.runs,
-        user.mean,
-        _interval(user),
-        output.mean,
-        _interval(output),
-        point.position,
-    )
-
-
-def _interval(estimate: Estimate) -> str:
-    return "one run" if estimate.low is None else f"{number(estimate.low)} to {number(estimate.high)}"
