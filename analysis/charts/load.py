@@ -18,14 +18,14 @@ from ..data.figures import value_of
 from . import chart
 
 KEY = "load"
-THROUGHPUT = OUTPUT.key
+THROUGHPUT, TPOT_MEDIAN = OUTPUT.key, f"p50({TPOT.key})"  # the latter: of the front
 _PANELS = tuple(
     (figure.title, f"p50({figure.key})", f"p95({figure.key})", axis) for figure, axis in ((TTFT, ""), (ITL, "2"))
 )
 FIGURES = (THROUGHPUT, *(name for panel in _PANELS for name in panel[1:3]))
 
 _ALONE = ((chart.BLUE, chart.PALE_BLUE), (chart.ORANGE, chart.PALE_ORANGE))  # colours of the panels for a single curve
-_COLOURS = (
+COLOURS = (
     *_ALONE, (chart.GREEN, chart.PALE_GREEN), (chart.VIOLET, chart.PALE_VIOLET),
     (chart.TEAL, chart.PALE_TEAL), (chart.RED, chart.PALE_RED),
 )  # fmt: skip
@@ -81,7 +81,7 @@ def _lines(curve: Curve, index: int, count: int) -> Iterator[chart.PlotlyDict]:
     """Yield the lines of p95 and p50 in both panels, without points with an unknown coordinate."""
     named = False
     for panel, (title_of, *percentiles, axis) in enumerate(_PANELS):
-        dark, pale = _COLOURS[index % len(_COLOURS)] if count > 1 else _ALONE[panel]
+        dark, pale = COLOURS[index % len(COLOURS)] if count > 1 else _ALONE[panel]
         for figure, colour in zip(reversed(percentiles), (dark, pale), strict=True):
             known = [
                 point

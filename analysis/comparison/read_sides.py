@@ -19,7 +19,7 @@ from inferload.results.summary_notes import notes_on_energy, notes_on_tokens
 from inferload.scenario.overrides import ADDED_LATER
 from inferload.scenario.schema import tasks
 
-from ..charts.load import FIGURES
+from ..charts.load import FIGURES, TPOT_MEDIAN
 from ..data.figures import HIGHEST_LOAD, steady_value_of, value_of
 from ..data.manifest import arrivals_of, recorded_prices, scenario_of, slo_of
 from ..data.ran import per_turn, ran
@@ -140,6 +140,7 @@ def _searched(path: Path) -> Run:
         started_at=document.made_at,
         notes=(f"{path_label(path)}: {document.answer.text}",),
         scenario=document.scenario.name,
+        points=tuple(read_run(run) for run in made if run.has(rundir.SUMMARY)),
     )
 
 
@@ -172,7 +173,7 @@ def _loads(manifest: Manifest, summary: Summary) -> tuple[LoadFigures, ...]:
         (Results.of_part(step), step.users, step.sessions_per_s) for step in summary.steps
     ] or [(summary, arrivals.get("users"), arrivals.get("sessions_per_s"))]
     return tuple(
-        LoadFigures(float(load), unit, {name: steady_value_of(name, part) for name in FIGURES})
+        LoadFigures(float(load), unit, {name: steady_value_of(name, part) for name in (*FIGURES, TPOT_MEDIAN)})
         for part, users, sessions_per_s in blocks
         for load, unit in ((users, "users"), (sessions_per_s, "sessions/s"))
         if isinstance(load, int | float)

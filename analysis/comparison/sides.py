@@ -67,6 +67,7 @@ class Run:
     unfinished: int | None = None  # of the turns sent
     dropped: int | None = None  # sessions that were not started because max_in_flight was reached
     loads: tuple[LoadFigures, ...] = ()  # the run, or each step of its load
+    points: tuple["Run", ...] = ()  # of a search, in whose place this one is
     arm: str = "cold"  # of the prefix cache: cold, warm, or warming (not counted)
     collapsed: str = ""  # how the server did not serve the load (`served`); empty if it did
     wrong: str = ""  # canary answers that fail the run, in words

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 from xml.etree import ElementTree
 
-from .. import costs
+from .. import costs, front
 from ..arms import between_arms
 from ..best import BestSide, Decision, best_by_goal
 from ..compare import Comparison, FigureRow, table_rows
@@ -21,6 +21,7 @@ def document(comparisons: Sequence[Comparison]) -> dict[str, Any]:
         "format": 1,
         "baseline": comparisons[0].baseline.label,
         "cost": costs.document([side for side, _ in table_rows(comparisons)]),
+        "front": None if (found := front.of_comparisons(comparisons)) is None else found.document,
         "candidates": [_comparison_document(comparison) for comparison in comparisons],
         "arms": [_comparison_document(comparison) for comparison in between_arms(comparisons)],
         "best": [_best_document(best, each) for each in decisions for best in each.results],

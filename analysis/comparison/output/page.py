@@ -50,9 +50,11 @@ def html(title: str, verdict: str, parts: Sequence[Part]) -> str:
     shown, drawn = [], []
     for index, part in enumerate(parts):
         picture = _picture(part, f"load-{index}")
-        drawn += [] if picture is None else [picture]
         contents = text.contents(part.rows, part.comparisons, part.arms)
-        shown.append({"part": part, "picture": picture, **contents._asdict()})
+        of_front = None if contents.front is None else contents.front.picture(f"front-{index}")
+        pictures = [each for each in (picture, of_front) if each is not None]
+        drawn += pictures
+        shown.append({"part": part, "pictures": pictures, **contents._asdict()})
     simulated = any(entry["simulated"] for entry in shown)
     return shell.html("comparison.html.j2", drawn, title=title, verdict=verdict, shown=shown, simulated=simulated)
 

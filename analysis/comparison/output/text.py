@@ -20,6 +20,7 @@ from .. import classes, costs
 from ..arms import between_arms
 from ..best import Decision, best_by_goal
 from ..compare import RECOMMENDED_PAIRS, Comparison, FigureRow, table_rows
+from ..front import Front, of_comparisons
 from ..not_served import LOAD, TITLE, NotServedTurns, collapse_text, has_collapsed
 from ..sides import Side, TableRow
 from . import tables
@@ -208,11 +209,12 @@ class Contents(NamedTuple):
     winners: list[tuple[str, str]]
     compared: list[Compared]
     family: str
+    front: Front | None
 
 
 def contents(rows: Sequence[TableRow], comparisons: Sequence[Comparison], arms: Sequence[Comparison]) -> Contents:
     """Return what is stated of rows and comparisons. `arms`: comparisons of warm with cold runs of a configuration."""
-    sides = [side for side, _ in rows]
+    sides, front = [side for side, _ in rows], of_comparisons(comparisons)
     best = best_by_goal(comparisons)
     both = [*comparisons, *arms]
     return Contents(
@@ -222,6 +224,7 @@ def contents(rows: Sequence[TableRow], comparisons: Sequence[Comparison], arms: 
             *classes.table(comparisons),
             *(each.question.table for each in comparisons if each.question),
             *tables.of_sides(rows),
+            *([] if front is None else [front.table]),
         ],
         costs.note(sides),
         best,
@@ -230,6 +233,7 @@ def contents(rows: Sequence[TableRow], comparisons: Sequence[Comparison], arms: 
         winners(best),
         [Compared(_title(each), spoken(each), remarks(each), tables.effects(each)) for each in both],
         family(comparisons or arms) if both else "",
+        front,
     )
 
 
@@ -255,7 +259,7 @@ def text(comparisons: Sequence[Comparison]) -> str:
         *([_text(tables.together(comparisons))] if several else []),
     ]
     parts += [
-        *(_text(shown) for shown in all_of.tables if shown.key in ("question", "cost", "suffers")),
+        *(_text(shown) for shown in all_of.tables if shown.key in ("question", "cost", "front", "suffers")),
         tr(all_of.cost),
     ]
     for index, each in enumerate(all_of.compared):

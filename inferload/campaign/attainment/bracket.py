@@ -7,9 +7,10 @@ The error of `alpha` is divided equally among the runs that fit in the budget. T
 the lowest that does not therefore contains the truth with probability 1 - alpha, if attainment falls with load.
 """
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from math import exp, log, sqrt
+from math import ceil, exp, floor, inf, log, sqrt
 from typing import cast
 
 from inferload.campaign.attainment.point import Bounds, Look, bounds, judge
@@ -204,42 +205,75 @@ def search_tiers(
 ) -> tuple[list[Sequence[Look]], list[Ended]]:
     """Search for the highest load of each of several SLOs with common runs, and return the looks of each run and the ends.
 
-    `looks`: runs of a resumed search, each with a look of each tier. Each interval has the error of a search by itself. The next
-    run is for the tier whose interval is widest, of decided loads and then of likely ones, so that a budget that ends leaves none
-    far behind.
+    `looks`: runs of a resumed search, each with a look of each tier. Each interval has the error of a search by itself. Of the
+    loads that tiers ask for, the next is one with the fewest runs, then one that most tiers can use, then that of the tier with
+    the widest interval: a tier that stays undecided does not hold back the others, and a budget that ends leaves none far behind.
     """
     done = list(looks)
     while True:
         of_tiers = [[each[number] for each in done] for number in range(len(tiers))]
         points = [points_of(settings, of) for settings, of in zip(tiers, of_tiers, strict=True)]
-        wanted = [_near_crossing(*each) for each in zip(tiers, of_tiers, points, strict=True)]
-        widths = [
-            (bounds(of).width, bracket(of).width) if isinstance(load, float) else (-1.0, -1.0)
-            for of, load in zip(points, wanted, strict=True)
-        ]
-        load = wanted[widths.index(max(widths))]
-        if isinstance(load, Ended):
-            return done, [each for each in wanted if isinstance(each, Ended)]
+        ended, asked = [], []
+        for settings, of, judged in zip(tiers, of_tiers, points, strict=True):
+            load = next_load(settings, of, judged)
+            if isinstance(load, Ended):
+                ended.append(load)
+            else:
+                asked.append((_ends_asked(settings, judged, load), bounds(judged).width, bracket(judged).width))
+        if not asked:
+            return done, ended
+        runs, all_ends, order = Counter(each[0].level for each in done), [ends for ends, *_ in asked], []
+        for (first, *_), *widths in asked:
+            used = sum(any(end.least <= first.best <= end.most for end in ends) for ends in all_ends)
+            order.append((-runs[first.best], used, *widths, first.best))
+        *_, load = max(order)
         done.append(measure(load, len(done)))
 
 
-def _near_crossing(settings: Settings, looks: Sequence[Look], points: Sequence[Point]) -> float | Ended:
-    """Return the next load of one of several tiers: of two `precision` apart around the crossing that its points suggest.
+@dataclass(frozen=True, slots=True)
+class _End:
+    """Loads of which any can be an end of the interval of a tier, and the best of them."""
 
-    They are on one grid of all tiers, so that these share runs. Without a crossing, as `next_load`.
+    least: float
+    best: float
+    most: float
+
+
+def _ends_asked(settings: Settings, points: Sequence[Point], load: float) -> list[_End]:
+    """Return the open ends around the crossing that the points of a tier suggest, that with the fewest runs first.
+
+    An end is at most `precision` from the other one, if that is decided. Without a crossing, or with loads that the client could
+    not measure, only the next load of a search for this tier alone.
     """
-    load, likely = next_load(settings, looks, points), bracket(points)
-    crossing = _crossing(points, likely)
-    if isinstance(load, Ended) or crossing is None:
-        return load
-    if likely.low is None or likely.high is None:
-        beyond = crossing * settings.step if likely.high is None else crossing / settings.step
-        return settings.level(beyond) if all(point.level != settings.level(beyond) for point in points) else load
-    step = round(log(crossing / settings.guess) / log(settings.step))
-    middle = crossing if settings.whole else settings.guess * settings.step**step
-    tried = {point.level: point for point in points}
-    open_ends = [end for end in _ends(settings, middle) if end not in tried or tried[end].verdict == "undecided"]
-    return min(open_ends, key=lambda end: tried[end].looks if end in tried else 0, default=load)
+    sure, likely, tried = bounds(points), bracket(points), {point.level: point for point in points}
+    low, high, crossing = sure.low or 0.0, sure.high or inf, _crossing(points, likely)
+    alone = [_End(load, load, load)]
+    if crossing is None or not low < crossing < high or any(point.verdict in ("invalid", "failed") for point in points):
+        return alone
+    near, reach = (
+        sqrt(settings.step),
+        1 + settings.precision,
+    )  # loads within `near` of the crossing are hard to decide
+    ends = []
+    if low * reach < crossing * near:
+        best = high / reach if high * near <= crossing * reach else crossing / settings.step
+        ends.append(_end(settings, points, best, crossing / near))
+    if high > crossing * reach / near:
+        best = low * reach if low * reach >= crossing * near else crossing * settings.step
+        ends.append(_end(settings, points, best, crossing * near))
+    ends = [end for end in ends if end.best not in tried or tried[end.best].verdict == "undecided"]
+    up = likely.high is None  # beyond all loads that were tried, else from below
+    ends.sort(key=lambda end: (tried[end.best].looks if end.best in tried else 0, -end.best if up else end.best))
+    return ends or alone
+
+
+def _end(settings: Settings, points: Sequence[Point], best: float, nearest: float) -> _End:
+    """Return an end, at a load that was tried if there is one between the best and the nearest to the crossing."""
+    inwards = ceil(best - 1e-9) if best < nearest else floor(best + 1e-9)
+    best = float(max(1, inwards)) if settings.whole else settings.level(best)
+    least, most = sorted((best, nearest))
+    tried = [point.level for point in points if point.verdict == "undecided" and least <= point.level <= most]
+    return _End(least, min(tried, key=lambda level: abs(level - best), default=best), most)
 
 
 def _crossing(points: Sequence[Point], between: Bounds) -> float | None:

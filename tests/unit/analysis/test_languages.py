@@ -191,7 +191,7 @@ def test_a_chinese_report_has_the_lines_and_numbers_of_the_english_one_without_i
     numbers = [[sorted(re.findall(r"(?<![A-Za-z\d])\d(?:[\d.,]*\d)?", line)) for line in page] for page in pages]
     assert numbers[0] == numbers[1]
     words = {*WORD.findall("\n".join(pages[1]))} - {*WORD.findall("\n".join(ENTRIES.values()))}
-    names = "DONE TPOT UTC agent badcafe bench chat cores digest kernel ratio tiny ttft vllm"
+    names = "DONE UTC agent badcafe bench chat cores digest kernel ratio tiny ttft vllm"
     assert words == {*f"{names} the ended finish for silent was without".split()}  # of its names and two messages
 
 
