@@ -39,7 +39,7 @@ def page_at(kind: str, at_s: float, watts: Any = WATTS) -> str:
 
 
 def windows(
-    pages: dict[str, Sequence[str | None]], start_s: float = 0, end_s: float = 60, passing: Sequence[str] = ()
+    pages: dict[str, Sequence[str | None]], start_s: float = 0, end_s: float = 60, joined: Sequence[str] = ()
 ) -> list[ServerWindow]:
     """Return the windows of targets with a page each second, from 0 s; None: no answer."""
     columns = ScrapeColumns()
@@ -49,7 +49,7 @@ def windows(
             for sample in reader.read(text, at_s * S).stored if text is not None else ():
                 columns.append(at_s * S, target, sample.metric, sample.labels, sample.value)
     ends = round(start_s * S), round(end_s * S)
-    return windows_of(by_target([columns.to_table()]), *ends, list(pages), 1.0, passing=passing)
+    return windows_of(by_target([columns.to_table()]), *ends, list(pages), 1.0, joined=joined)
 
 
 def gpu_of(kind: str, texts: Sequence[str | None], **window: float) -> Any:
@@ -143,7 +143,7 @@ def test_energy_per_output_token_and_per_good_turn_as_a_whole_and_by_role() -> N
         "decode": (2, pytest.approx(50)),
         "prefill": (2, pytest.approx(50)),
     }
-    joined = energy({"http://a": dcgm, "http://b": [None] * 30 + pages["http://b"][30:]}, passing=["http://b"])
+    joined = energy({"http://a": dcgm, "http://b": [None] * 30 + pages["http://b"][30:]}, joined=["http://b"])
     assert (joined.joules, joined.by_target["http://b"].joules) == pytest.approx((90_000, 30_000))
     numbered = {name: [re.sub('UUID="[^"]*",|Hostname="[^"]*",', "", text) for text in dcgm] for name in "xy"}
     assert energy({f"http://{name}": texts for name, texts in numbered.items()}).gpus == 4
