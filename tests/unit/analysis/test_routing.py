@@ -131,7 +131,7 @@ def _findings(
     path: Path, cache: dict[str, Any], restarted: bool = False, turns: list[tuple[str, str]] | None = None
 ) -> list[Finding]:
     """Return the findings on the hits of two servers. `turns`: session and server of each, if known."""
-    run = load(OpenRun(synthetic_run.write(path, synthetic_run.SUMMARY | {"cache": cache})))
+    run = load(OpenRun(synthetic_run.write(path, synthetic_run.SUMMARY | {"cache": cache, "servers": []})))
     servers = [_server("http://a", (0, 10, 33), restarted), _server("http://b", (0, 10, 37), False)]
     run = replace(run, servers={server.target: server for server in servers})
     run = run if turns is None else replace(run, turns=_frame(turns))

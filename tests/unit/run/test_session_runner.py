@@ -67,6 +67,7 @@ class Turns:
         counter: Any = None
         self.dispatcher = TurnDispatcher([], TallySet(), RunWindows(), counter)  # type: ignore[arg-type]
         self.starting = self.dispatcher.starting
+        self.clients = SimpleNamespace(forget=lambda session: None)
 
     def await_turn(self) -> None:
         pass
