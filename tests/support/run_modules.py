@@ -6,6 +6,7 @@ from pathlib import Path
 from locust_process import ROOT
 from paths import SUPPORT
 
+# docs/background/adr/0025-the-limit-of-imports-follows-their-cost.md
 MOST_MODULES, MOST_LINES = 300, 41_500
 NAMED = 12
 LOCUSTFILES = Path(f"{ROOT / 'locustfiles' / 'chat.py'},{SUPPORT / 'writes_modules.py'}")
