@@ -125,16 +125,47 @@ def _refused(comparison: "Comparison") -> str:
     )
 
 
+def _sides(
+    arguments: argparse.Namespace, names: tuple[str, ...]
+) -> "tuple[bool, Sequence[tuple[str, Sequence[Side]]]]":
+    """Read the sides with these figures. Return whether the first is a baseline file, and the sides by class ("": all together)."""
+    from ..comparison import baselines, classes
+    from ..comparison.comparable import distinct
+    from ..comparison.read_sides import expanded, named_side
+    from ..comparison.sides import priced, with_concurrency
+
+    overrides = prices.from_options(arguments)
+    named = [*([] if arguments.baseline is None else [arguments.baseline]), *arguments.sides]
+    paths = [path for each in named for path in expanded(each)]
+    if len(paths) < 2:
+        raise UsageError(f"compare: {paths[0]}: no candidate; name one (inferload report prints a sweep or a study)")
+    has_occasions = baselines.is_baseline(Path(paths[0]))
+    if has_occasions and arguments.require:
+        raise UsageError(
+            "--require: with a baseline file no side is named the best; use --max-change, or name run directories"
+        )
+    sides = [baselines.read(Path(paths[0])) if has_occasions else named_side(paths[0], names)]
+    sides += [named_side(path, names) for path in paths[1:]]
+    sides = [with_concurrency(priced(side, overrides), arguments.concurrency) for side in distinct(sides)]
+    by_class: Sequence[tuple[str, Sequence[Side]]] = [("", sides)]
+    if arguments.class_names:
+        if has_occasions:
+            raise UsageError("--class: a baseline file has no figures by class; name run directories")
+        if overrides != UNPRICED:
+            raise UsageError("--class: cost is known for all classes together only; omit --class or the prices")
+        by_class = classes.by_class(sides, dict.fromkeys(arguments.class_names), names)
+    return has_occasions, by_class
+
+
 def _compared(arguments: argparse.Namespace) -> "list[Comparison]":
     """Read the sides and compare each candidate with the baseline."""
     from ..comparison import baselines, classes, max_change, requirements
     from ..comparison.ab_questions import question
     from ..comparison.arms import by_arm
-    from ..comparison.comparable import different_clocks, distinct
+    from ..comparison.comparable import different_clocks
     from ..comparison.compare import compare, compare_with_occasions
     from ..comparison.output import tables
-    from ..comparison.read_sides import expanded, named_side
-    from ..comparison.sides import NAMES, priced, with_concurrency
+    from ..comparison.sides import NAMES
     from ..data.figures import ALL, figure, primary_of
 
     required = requirements.parse(arguments.require)
@@ -157,26 +188,7 @@ def _compared(arguments: argparse.Namespace) -> "list[Comparison]":
             )
         )
     )
-    overrides = prices.from_options(arguments)
-    named = [*([] if arguments.baseline is None else [arguments.baseline]), *arguments.sides]
-    paths = [path for each in named for path in expanded(each)]
-    if len(paths) < 2:
-        raise UsageError(f"compare: {paths[0]}: no candidate; name one (inferload report prints a sweep or a study)")
-    has_occasions = baselines.is_baseline(Path(paths[0]))
-    if has_occasions and required:
-        raise UsageError(
-            "--require: with a baseline file no side is named the best; use --max-change, or name run directories"
-        )
-    sides = [baselines.read(Path(paths[0])) if has_occasions else named_side(paths[0], names)]
-    sides += [named_side(path, names) for path in paths[1:]]
-    sides = [with_concurrency(priced(side, overrides), arguments.concurrency) for side in distinct(sides)]
-    by_class: Sequence[tuple[str, Sequence[Side]]] = [("", sides)]
-    if arguments.class_names:
-        if has_occasions:
-            raise UsageError("--class: a baseline file has no figures by class; name run directories")
-        if overrides != UNPRICED:
-            raise UsageError("--class: cost is known for all classes together only; omit --class or the prices")
-        by_class = classes.by_class(sides, dict.fromkeys(arguments.class_names), names)
+    has_occasions, by_class = _sides(arguments, names)
     comparisons: list[Comparison] = []
     for class_name, baseline, side in (
         (name, baseline, side)

@@ -27,8 +27,6 @@ _NOTE = (
     "tok/s/user: 1000 / median TPOT in ms. On the front: no other load is better in both; below: another one is; not decided: the "
     "intervals, over the runs of a load and without a correction for the number of loads, leave it open"
 )
-
-
 _MARKS = "Filled: on the front; cross: below it; hollow: not decided. Bars: 95 % intervals"
 _SYMBOLS = {"on the front": "circle", "below the front": "x", "not decided": "circle-open"}
 
