@@ -47,8 +47,8 @@ def build(data: SummaryInput) -> Results:
     about, counted, troubles, tallies = data.about, data.counted, data.troubles, data.counted.tallies
     measured = tallies.total("measure")
     exact = _exact(tallies, data.values.exact)
-    classes = [*tallies.by_class("measure").values()]
-    figures = _part(measured, counted.window_s, exact.get(None), _common_limits(counted), classes)
+    by_class = tallies.by_class("measure")
+    figures = _part(measured, counted.window_s, exact.get(None), _common_limits(counted), [*by_class.values()])
     if about.energy is not None:
         figures.rates.update(about.energy.rates)
     phases: dict[str, TurnCounts] = {phase: _turns(tallies.total(phase)) for phase in PHASES}
@@ -72,14 +72,16 @@ def build(data: SummaryInput) -> Results:
         servers=list(about.servers),
         servers_together=dict(about.servers_together),
         energy=about.energy,
-        by_class=_by_class(counted, exact),
+        by_class={
+            name: _part(tally, counted.window_s, exact.get(name), counted.slo_of(name))
+            for name, tally in by_class.items()
+        },
         steps=_steps(tallies, data.steps, data.overload),
         stopped_answering=troubles.stopped_answering,
         growth=data.overload.growth,
         overload_not_judged=data.overload.not_judged,
     )
-    found = notes(results, measured, tallies.by_class("measure"))
-    return structs.replace(results, notes=found, verdict=_verdict(data, results, exact))
+    return structs.replace(results, notes=notes(results, measured, by_class), verdict=_verdict(data, results, exact))
 
 
 def block_of(sketch: Sketch | None) -> Distribution:
@@ -149,8 +151,8 @@ def _exact(counted: TallySet, values: Values | None) -> dict[str | None, _Latenc
 
 
 def _complete(exact: _Latency, tally: Tally) -> bool:
-    counted = {name: tally.sketches[name].count if name in tally.sketches else 0 for name in _LATENCIES}
-    return all(exact[name].count == count for name, count in counted.items())
+    counts = {name: sketch.count for name, sketch in tally.sketches.items()}
+    return all(block.count == counts.get(name, 0) for name, block in exact.items())
 
 
 def figures_of(tally: Tally, window_s: float) -> Figures:
@@ -182,13 +184,7 @@ def _part(
 
 
 def sessions(tally: Tally) -> Sessions:
-    return Sessions(
-        planned=tally.sessions_planned,
-        dropped=tally.sessions_dropped,
-        at_limit=tally.sessions_at_limit,
-        started=tally.sessions_started,
-        completed=tally.sessions_completed,
-    )
+    return Sessions(**{name: getattr(tally, f"sessions_{name}") for name in Sessions.__struct_fields__})
 
 
 def _turns(tally: Tally) -> TurnCounts:
@@ -241,13 +237,6 @@ def _client(about: Surroundings, health: HealthSet) -> Client:
     return Client(**figures, stamps=stamps, reader=readers.common(about.readers), readers=list(about.readers))
 
 
-def _by_class(counted: Counted, exact: Mapping[str | None, _Latency]) -> dict[str, Figures]:
-    by_class = counted.tallies.by_class("measure")
-    return {
-        name: _part(tally, counted.window_s, exact.get(name), counted.slo_of(name)) for name, tally in by_class.items()
-    }
-
-
 def _steps(tallies: TallySet, steps: Steps, overload: Overload) -> list[Step]:
     levels: dict[int, Any] = dict(enumerate(steps.levels))
     return [
@@ -272,11 +261,8 @@ def _verdict(data: SummaryInput, results: Results, exact: Mapping[str | None, _L
     gates += [] if data.gating.aborted is None else [data.gating.aborted]
     if data.about.run.clock == "virtual":
         gates = [structs.replace(gate, simulated=True) for gate in gates]
-    failures = (
-        data.counted.tallies.total().failed,
-        data.troubles.other_requests.failed,
-        data.troubles.exceptions.count,
-    )
-    passed = all(gate.passed for gate in gates) if gates else not any(failures)
+    troubles, failed = data.troubles, data.counted.tallies.total().failed
+    nothing_failed = not (failed or troubles.other_requests.failed or troubles.exceptions.count)
+    passed = all(gate.passed for gate in gates) if gates else nothing_failed
     passed = passed and not outcome.wrong_canaries(results, gates)
     return structs.replace(data.verdict, gates=gates, passed=passed)

@@ -30,7 +30,6 @@ def remarks_block(measured: Tally, first: Mapping[str, FirstExample]) -> dict[st
 
 def notes(results: Results, measured: Tally, by_class: Mapping[str, Tally]) -> list[str]:
     """Return the notes on results that have all other figures. `measured`, `by_class`: tallies of the measure phase."""
-    others = names_notes(results.by_class, results.other_requests.by_name)
     through = [
         f"the requests to {target} went through the proxy {proxy}, whose time is part of all latencies; NO_PROXY bypasses it"
         for target, proxy in results.run.proxies.items()
@@ -40,24 +39,22 @@ def notes(results: Results, measured: Tally, by_class: Mapping[str, Tally]) -> l
         "(`inferload doctor --direct`)"
         for target, gateway in results.run.gateways.items()
     ]
-    remarks = _remarks(results.turns.remarks, measured)
     canaries = []
     if results.canary is not None:
         from inferload.results.verdict import canary  # of few scenarios
 
         canaries = list(filter(None, [canary.note(results.canary)]))
-    of_texts = [OF_TEXTS] if measured.whole and results.servers else []
     return [
         *through,
-        *of_texts,
+        *([OF_TEXTS] if measured.whole and results.servers else []),
         *notes_on_energy(results),
         *_recomputed(results.servers),
         *readers.advice(results.client.readers),
         *results.run.prompt_lengths,
-        *others,
+        *names_notes(results.by_class, results.other_requests.by_name),
         *_uncounted(measured),
         *_short_answers(by_class),
-        *remarks,
+        *_remarks(results.turns.remarks, measured),
         *canaries,
     ]
 
@@ -89,15 +86,12 @@ def notes_on_energy(results: Results) -> list[str]:
     energy = results.energy
     if energy is None:
         return []
-    from inferload.servers.gpu_energy import COUNTERS  # of runs with a GPU exporter
-
-    if energy.why is None and energy.source == COUNTERS:
-        return []
     if energy.why is not None:
         return [f"energy of the GPUs is not known: {energy.why}"]
-    return [
-        f"energy of the GPUs is from {energy.source}: mean power x time where a GPU has no usable counter of energy"
-    ]
+    from inferload.servers.gpu_energy import COUNTERS  # of runs with a GPU exporter
+
+    where = "mean power x time where a GPU has no usable counter of energy"
+    return [] if energy.source == COUNTERS else [f"energy of the GPUs is from {energy.source}: {where}"]
 
 
 def notes_on_tokens(name: str, turns: Turns) -> list[str]:
@@ -111,24 +105,15 @@ def notes_on_tokens(name: str, turns: Turns) -> list[str]:
 
 def _uncounted(measured: Tally) -> Iterator[str]:
     """Turns that reported no usage, or none that can be used."""
-    parts = (
-        (
-            "output",
-            measured.output_tokens_from,
-            measured.window_events_uncounted,
-            measured.window_events,
-            "output events",
-        ),
-        ("input", measured.input_tokens_from, measured.window_firsts_uncounted, measured.window_firsts, "answers"),
-    )
-    for name, counted, without, of, what in parts:
+    events, firsts = measured.window_events, measured.window_firsts
+    for name, counted, without, of, what in (
+        ("output", measured.output_tokens_from, measured.window_events_uncounted, events, "output events"),
+        ("input", measured.input_tokens_from, measured.window_firsts_uncounted, firsts, "answers"),
+    ):
         if without:
+            effect = "is unknown" if without == of else f"leaves out {percent(without / of)} of the {what}"
             known = f"{name} tokens: {counted:,} of {measured.ended:,} turns reported a usage"
-            rate = f"{name}_tok_per_s"
-            share = percent(without / of)
-            yield (
-                f"{known}; {rate} is unknown" if without == of else f"{known}; {rate} leaves out {share} of the {what}"
-            )
+            yield f"{known}; {name}_tok_per_s {effect}"
 
 
 def _short_answers(by_class: Mapping[str, Tally]) -> Iterator[str]:

@@ -71,9 +71,8 @@ class Growth(Struct, frozen=True):
     @property
     def text(self) -> str:
         """Rates and growth in words."""
-        low, high = number(self.low_per_s), number(self.high_per_s)
-        grew = f"{number(self.growth_per_s)}/s (95 %: {low} to {high})"
-        return f"{self.rates}; the number of turns in flight grew by {grew}"
+        interval = f"95 %: {number(self.low_per_s)} to {number(self.high_per_s)}"
+        return f"{self.rates}; the number of turns in flight grew by {number(self.growth_per_s)}/s ({interval})"
 
 
 def worst(steps: Sequence[Growth]) -> Growth | None:
@@ -108,8 +107,7 @@ class TurnCounts(Struct, frozen=True, kw_only=True):
     by_failure: Annotated[dict[str, Count], means("failed turns by class of failure")] = {}
     by_status: Annotated[dict[str, Count], means("turns by HTTP status")] = {}
     by_finish_reason: Annotated[
-        dict[str, Count],
-        means("successful turns by finish reason: `stop`, `length`, `tool_calls` or the server's own"),
+        dict[str, Count], means("successful turns by finish reason: `stop`, `length`, `tool_calls` or the server's own")
     ] = {}
     output_tokens: Annotated[Count | None, means("sum over the turns that reported it; null: none did")] = None
     output_tokens_from: Annotated[Count | None, means("turns that reported their output tokens")] = None
@@ -384,18 +382,16 @@ class Cache(Struct, frozen=True, kw_only=True):
     def known(self) -> list[tuple[str, int, int, float | None]]:
         """Each known kind of hits: name, input tokens, cached tokens, hit rate."""
         rows: list[tuple[str, int, int, float | None]] = []
-        for name, hits in (("expected", self.expected), ("reported with answers", self.per_turn)):
-            if hits is not None:
-                rows.append((name, hits.input_tokens, hits.cached_tokens, hits.hit_rate))
-        if self.counted is not None:
-            counted = self.counted
-            rows.insert(bool(self.expected), ("counted by the server", counted.queries, counted.hits, counted.hit_rate))
+        if (of := self.expected) is not None:
+            rows.append(("expected", of.input_tokens, of.cached_tokens, of.hit_rate))
+            if (rate := of.engine_hit_rate) is not None and rate != of.hit_rate:
+                rows.append(("expected, memory of the engine", of.input_tokens, round(rate * of.input_tokens), rate))
+        if (counted := self.counted) is not None:
+            rows.append(("counted by the server", counted.queries, counted.hits, counted.hit_rate))
             if counted.loaded:
-                every = "counted, with other tiers", counted.queries, counted.all_hits, counted.all_hit_rate
-                rows.insert(1 + bool(self.expected), every)
-        if self.expected is not None and (rate := self.expected.engine_hit_rate) not in (None, self.expected.hit_rate):
-            tokens = self.expected.input_tokens
-            rows.insert(1, ("expected, memory of the engine", tokens, round((rate or 0.0) * tokens), rate))
+                rows.append(("counted, with other tiers", counted.queries, counted.all_hits, counted.all_hit_rate))
+        if (told := self.per_turn) is not None:
+            rows.append(("reported with answers", told.input_tokens, told.cached_tokens, told.hit_rate))
         return rows
 
     @property

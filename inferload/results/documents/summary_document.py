@@ -12,7 +12,6 @@ from msgspec import Struct
 from inferload.base.json_text import Count, Number, Seed
 from inferload.figures.client_figures import CLIENT_FIGURES, ClientFigure
 from inferload.figures.servers.server_figures import Server
-from inferload.results.documents.conformity_document import Conformity
 from inferload.results.documents.figures_document import (
     NO_SAMPLES,
     Cache,
@@ -24,7 +23,7 @@ from inferload.results.documents.figures_document import (
     TurnCounts,
     means,
 )
-from inferload.results.documents.verdict_document import Outcome, Verdict
+from inferload.results.documents.verdict_document import Conformity, Outcome, Verdict
 
 FORMAT = 1
 

@@ -14,9 +14,8 @@ Document = TypeVar("Document", bound=msgspec.Struct)
 
 def read(path: Path, kind: type[Document]) -> Document:
     """Read a JSON document of a run. UsageError if it is missing or invalid, or has a value of another type."""
-    document = rundir.read_object(path)
     try:
-        return typed(document, kind)
+        return typed(rundir.read_object(path), kind)
     except msgspec.ValidationError as error:
         raise invalid(path, error) from error
 

@@ -19,13 +19,8 @@ _NODES = 2000  # of an integral
 _STIRLING = (1 / 12, -1 / 360, 1 / 1260, -1 / 1680, 1 / 1188)  # DLMF 5.11.1
 
 
-def beta_cdf(a: float, b: float, x: float) -> float:
-    """Return the probability of at most `x` under the beta distribution with the parameters `a` and `b`, above 0."""
-    return _incomplete_beta(a, b, x, 1 - x)
-
-
 def beta_quantile(a: float, b: float, p: float) -> float:
-    """Return the quantile of the probability `p`, above 0 and below 1, of the beta distribution."""
+    """Return the quantile of the probability `p`, above 0 and below 1, of the beta distribution; `a`, `b`: above 0."""
     return _share(_logit_quantile(a, b, p))
 
 

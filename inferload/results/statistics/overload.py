@@ -139,15 +139,9 @@ def _over(planned_s: Floats, ended_s: Floats, start_s: float, end_s: float) -> G
     if more < _LEAST_TURNS or more <= max(LEAST_SHARE * offered, half):
         half = _difference_of_numbers(planned_s, ended_s, start_s, end_s)
         state = "kept up" if more + half < max(_LEAST_TURNS, MATTERS * offered) else "undecided"
-    return Growth(
-        lasts_s,
-        offered / lasts_s,
-        float(ends.sum()) / lasts_s,
-        more / lasts_s,
-        (more - half) / lasts_s,
-        (more + half) / lasts_s,
-        state,
-    )
+    counts = (offered, float(ends.sum()), more, more - half, more + half)
+    offered_per_s, ended_per_s, growth_per_s, low_per_s, high_per_s = (count / lasts_s for count in counts)
+    return Growth(lasts_s, offered_per_s, ended_per_s, growth_per_s, low_per_s, high_per_s, state)
 
 
 def _difference_of_numbers(planned_s: Floats, ended_s: Floats, start_s: float, end_s: float) -> float:

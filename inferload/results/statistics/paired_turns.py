@@ -36,8 +36,7 @@ def paired(parts: Iterable[tuple[pa.Table, pa.Table]]) -> tuple[int, dict[str, P
     only_after = 0
     pairs: dict[str, list[tuple[Floats, Floats]]] = {name: [] for name in _MEASURES}
     for before, after in parts:
-        ids = before["turn_id"].combine_chunks()
-        at = pc.index_in(after["turn_id"], value_set=ids)
+        at = pc.index_in(after["turn_id"], value_set=before["turn_id"].combine_chunks())
         only_after += pc.sum(pc.and_(after["ended_well"], pc.is_null(at))).as_py() or 0
         both = at.is_valid().to_numpy()
         rows = at.drop_null().to_numpy()

@@ -118,10 +118,8 @@ def _ended(run: Counts, turns: Turns, zero_ns: int) -> EndedTurns:
                     if slos[name].limits:
                         judged, mine = slos[name].judge(batch), classes == name
                         good[mine], bad[mine] = judged.met[mine], (judged.known & ~judged.met)[mine]
-                planned_s, ended_s = (
-                    (batch.numbers[key].values + shift_ns) / NS_PER_S for key in ("planned_ns", "closed_ns")
-                )
-                yield planned_s, ended_s, good, bad, ~batch.ok
+                planned_ns, closed_ns = (batch.numbers[key].values + shift_ns for key in ("planned_ns", "closed_ns"))
+                yield planned_ns / NS_PER_S, closed_ns / NS_PER_S, good, bad, ~batch.ok
 
     none = np.zeros(0, dtype=np.bool_)
     found = [(np.zeros(0), np.zeros(0), none, none, none), *columns()]

@@ -110,10 +110,9 @@ def figures(
     expected = found.block.expected
     if expected is None or counted is None or counted.engines < 2:
         return found
-    note = (
-        f"a server has {counted.engines} engines with a cache each: turns hit only what their own engine has computed"
-    )
-    expected = replace(expected, exactness="approximate", notes=[*expected.notes, note])
+    each = f"a server has {counted.engines} engines with a cache each"
+    notes = [*expected.notes, f"{each}: turns hit only what their own engine has computed"]
+    expected = replace(expected, exactness="approximate", notes=notes)
     return replace(found, block=replace(found.block, expected=expected))
 
 
@@ -150,8 +149,10 @@ def _with_expected(
     others = abs((0 if known.counted is None else known.counted.queries) - expected.input_tokens)
     if kept is not None and expected.hit_rate is not None and others <= _SAME * expected.input_tokens:
         expected = replace(expected, engine_tokens=size, engine_hit_rate=kept * expected.hit_rate)
-    per_turn = _per_turn_block(hits.sums, known.counted)
-    block = replace(known, expected=expected, per_turn=per_turn, routed=_routed_block(group))
+    block = replace(known, expected=expected, per_turn=_per_turn_block(hits.sums, known.counted))
+    if group is not None:
+        rates = {"stay_hit_rate": group.stay.rate, "in_turn_hit_rate": group.in_turn.rate}
+        block = replace(block, routed=RoutedHits(servers=group.servers, **rates))
     return CacheFigures(block, hits, lengths_exact=not of_lengths)
 
 
@@ -159,12 +160,6 @@ def _group(servers: int, hits: SentHits, run: Counts, turns: Turns) -> RoutedCac
     """Empty caches of several servers; None for one, with a cache of an earlier run, and for too many turns."""
     known = servers > 1 and run.of_pass.earlier is None and turns.count <= _MOST_ROUTED
     return RoutedCaches(servers, hits.block, hits.template) if known else None
-
-
-def _routed_block(group: RoutedCaches | None) -> RoutedHits | None:
-    if group is None:
-        return None
-    return RoutedHits(servers=group.servers, stay_hit_rate=group.stay.rate, in_turn_hit_rate=group.in_turn.rate)
 
 
 def _check(count: int, most: int, turns: Turns) -> None:
@@ -252,34 +247,28 @@ def _expected_block(sums: SentSums, notes: list[str]) -> ExpectedHits:
 
 def _notes_on_answers(sums: SentSums) -> list[str]:
     """Reasons why hits on answers are approximate; empty if they are exact."""
-    notes = []
-    if sums.reread:
-        notes.append(f"{sums.reread} answers have another number of tokens in later prompts, and count as not cached")
-    if sums.repeated:
-        notes.append(f"{sums.repeated} prompts carry answers to repeated prompts, which count as not cached")
-    return notes
+    notes = {
+        f"{sums.reread} answers have another number of tokens in later prompts, and count as not cached": sums.reread,
+        f"{sums.repeated} prompts carry answers to repeated prompts, which count as not cached": sums.repeated,
+    }
+    return [note for note, holds in notes.items() if holds]
 
 
 def _notes_on_lengths(plan: Plan, prompts: Prompts, sums: SentSums, source: str | None) -> list[str]:
     """Reasons why lengths of prompts or blocks are approximate; empty if they are exact."""
-    notes = []
-    if source == "assumed":
-        notes.append(_ASSUMED)
-    templated = ENDPOINTS[plan.scenario.request.endpoint].chat_template
-    if templated and prompts.template.exactness == "unknown":
-        notes.append("the tokens of the chat template are unknown, because the server does not tokenize chats")
-    if prompts.template.exactness == "approximate":
-        notes.append("the chat template is not a concatenation of messages")
-    if prompts.prompt_exactness != "exact":
-        notes.append("prompt lengths are approximate")
+    template = prompts.template.exactness
+    not_counted = template == "unknown" and ENDPOINTS[plan.scenario.request.endpoint].chat_template
     guessed = [name for name, data in plan.data.by_class.items() if data.chars_per_token and data.error != 0]
-    if guessed:
-        notes.append(f"token counts of {', '.join(guessed)} are estimated from characters")
-    if sums.off:
-        notes.append(f"{sums.off} prompts did not have the planned length")
-    if sums.unknown:
-        notes.append(f"{sums.unknown} turns have no prompt token count")
-    return notes
+    notes = {
+        _ASSUMED: source == "assumed",
+        "the tokens of the chat template are unknown, because the server does not tokenize chats": not_counted,
+        "the chat template is not a concatenation of messages": template == "approximate",
+        "prompt lengths are approximate": prompts.prompt_exactness != "exact",
+        f"token counts of {', '.join(guessed)} are estimated from characters": guessed,
+        f"{sums.off} prompts did not have the planned length": sums.off,
+        f"{sums.unknown} turns have no prompt token count": sums.unknown,
+    }
+    return [note for note, holds in notes.items() if holds]
 
 
 def _per_turn_block(sums: SentSums, counted: CountedHits | None) -> ReportedHits | None:

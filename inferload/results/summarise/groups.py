@@ -19,13 +19,12 @@ COLUMNS = ("session_id", "turn_index", "class", "phase", "planned_ns", "sent_ns"
 def facts(turns: pa.Table) -> pa.Table:
     """Return a row for each turn: its sample, its group, and what is summed over them."""
     ids, ok = turns["session_id"], pc.is_null(turns["failure"])
-    first = pc.and_(pc.equal(turns["turn_index"], 0), pc.equal(turns["phase"], "measure"))
     return pa.table(
         {
             "class": turns["class"],
             "sample": ids,
             "group": pc.list_element(pc.split_pattern(ids, "/", max_splits=1), 0),
-            "begun": first,
+            "begun": pc.and_(pc.equal(turns["turn_index"], 0), pc.equal(turns["phase"], "measure")),
             "failed": pc.invert(ok),
             "whole": pc.and_(ok, pc.fill_null(turns["final"], False)),
             "sent_ns": pc.coalesce(turns["sent_ns"], turns["planned_ns"]),

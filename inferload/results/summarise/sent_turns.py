@@ -19,12 +19,6 @@ _INDEX = re.compile(r"s(\d{1,18})(?!\d)")
 _AT_ONCE = 4096  # turns
 
 
-def _session_index(session_id: str) -> int | None:
-    """Return the index of a session of the scenario; None for another one."""
-    match = _INDEX.match(session_id)
-    return None if match is None else int(match[1])
-
-
 def sessions(read: Read, starts_ns: Mapping[str, int]) -> Iterator[tuple[int, Mapping[str, SentTurn]]]:
     """Each session's turns by their ids, sessions in the order in which they were first sent.
 
@@ -51,10 +45,10 @@ def sessions(read: Read, starts_ns: Mapping[str, int]) -> Iterator[tuple[int, Ma
 
 def _facts(turns: pa.Table, starts_ns: Mapping[str, int]) -> pa.Table:
     """Return the sent turns of the scenario's sessions, with instants on the common clock."""
-    indexes = [_session_index(name) for name in turns["session_id"].to_pylist()]
+    matches = map(_INDEX.match, turns["session_id"].to_pylist())
     start_ns = pa.array([starts_ns[worker] for worker in turns["worker"].to_pylist()], pa.int64())
     facts = {
-        "session": pa.array(indexes, pa.int64()),
+        "session": pa.array([None if match is None else int(match[1]) for match in matches], pa.int64()),
         "sent_ns": pc.add(turns["sent_ns"], start_ns),
         "ended_itself": pc.is_in(turns["finish_reason"], pa.array(["stop", "tool_calls"])),
         "cancelled": pc.fill_null(pc.equal(turns["finish_reason"], CANCELLED), False),

@@ -15,10 +15,10 @@ from inferload.figures.servers import server_figures
 from inferload.figures.servers.server_figures import Server
 from inferload.figures.turn_values import SLICES, ExactValues, batch_sums, batched_values
 from inferload.results import readers, summary
-from inferload.results.documents.conformity_document import Conformity
 from inferload.results.documents.figures_document import Growth, worst
 from inferload.results.documents.summary_document import Energy, Groups, RunPart, Stopped, Summary, Task, TurnRecords
 from inferload.results.documents.typed_documents import document_of
+from inferload.results.documents.verdict_document import Conformity
 from inferload.results.open_run import OpenRun
 from inferload.results.summarise import cache_figures
 from inferload.results.summarise.between import between
@@ -72,13 +72,9 @@ def of_run(opened: OpenRun) -> Summary:
         measured = acceptance.with_acceptance(measured, tallies.by_class("measure"), tallies.total("measure"))
         measured = replace(measured, by_class=attained.with_intervals(measured.by_class, run, turns))
     records, notes = _turn_records(run.workers), []
-    if records.why is not None:
-        notes.append(
-            f"{records.at_hand} of {records.counted} turn records are in the run directory ({records.why}); "
-            "percentiles from sketches, within 0.25 %"
-        )
-    elif turns is not None and not turns.few:
-        notes.append(f"{turns}: percentiles from sketches, within 0.25 %")
+    if records.why is not None or (turns is not None and not turns.few):
+        of_records = f"{records.at_hand} of {records.counted} turn records are in the run directory ({records.why});"
+        notes.append(f"{of_records if records.why else f'{turns}:'} percentiles from sketches, within 0.25 %")
     notes += [] if cache.note is None else [cache.note]
     results = replace(
         measured,
@@ -130,23 +126,17 @@ def _split_by(servers: Servers) -> dict[str, list[str]]:
     return {column: values for column, values in columns.items() if len(values) > 1}
 
 
-def _energy(
+def _gpus(
     windows: Sequence[ServerWindow], window_s: float | None, measured: Tally, entries: Sequence[Server]
-) -> Energy | None:
+) -> tuple[Energy | None, GpuClock | None]:
+    """Energy, and the clock that fell most."""
     if not any(window.has_gpus for window in windows):
-        return None
-    from inferload.results.summarise.energy import energy_of  # of runs with a GPU exporter
+        return None, None
+    from inferload.results.summarise.gpus import energy_of, fallen_most  # of runs with a GPU exporter
 
     roles = {each.target: each.role for each in entries if each.role}
-    return energy_of(windows, window_s, lambda watts: of_power(measured, window_s, watts), roles)
-
-
-def _gpu_clock(windows: Sequence[ServerWindow]) -> GpuClock | None:
-    if not any(window.has_gpus for window in windows):
-        return None
-    from inferload.results.summarise.gpu_clocks import fallen_most  # of runs with a GPU exporter
-
-    return fallen_most(windows)
+    energy = energy_of(windows, window_s, lambda watts: of_power(measured, window_s, watts), roles)
+    return energy, fallen_most(windows)
 
 
 def _conformity(run: Counts, turns: Turns | None) -> Conformity | None:
@@ -191,13 +181,13 @@ def _input(
             key: None if server_figures.BY_KEY[key] in server_figures.OF_STREAMS else together[key] for key in together
         }
     growths = _growths(run, turns)
-    itl_ms = server_figures.ITL.number(ServersWindow(at_servers))
+    energy, gpu_clock = _gpus(at_servers, windows.get("measure"), measured, entries)
     facts = replace(
         _facts(run, turns, entries, cache),
         growth=worst(growths),
-        server_itl_ms=itl_ms,
+        server_itl_ms=server_figures.ITL.number(ServersWindow(at_servers)),
         between=between(run, turns, servers),
-        gpu_clock=_gpu_clock(at_servers),
+        gpu_clock=gpu_clock,
     )
     judged = validity.judge(phase_evidence.evidence_by_phase(run.totals.tallies, run.totals.health, windows, facts))
     scenario, aborted = run.plan.scenario, run.course.aborted
@@ -209,7 +199,7 @@ def _input(
             run.totals.others.users,
             servers=entries,
             servers_together=together,
-            energy=_energy(at_servers, windows.get("measure"), measured, entries),
+            energy=energy,
         ),
         Counted(run.totals.tallies, run.totals.health, windows, lambda name: scenario.slo_of(name).limits),
         judged,
@@ -320,17 +310,13 @@ def _growths(run: Counts, turns: Turns | None) -> list[Growth]:
 
 def _stopped_answering(run: Counts, turns: Turns) -> list[Stopped]:
     """Servers that stopped answering, in seconds since the run began."""
-    starts_ns = {
-        name: run.course.anchor.mono_ns - shift_ns for name, shift_ns in turns.shifts_ns(run.workers.workers).items()
-    }
+    shifts_ns, start_ns = turns.shifts_ns(run.workers.workers), run.course.anchor.mono_ns
 
     def ends() -> Iterator[TurnEnds]:
         for table in turns.read(("worker", "target", "failure", "last_ns", "first_event_ns", "closed_ns")):
-            of = np.array([starts_ns[name] for name in table["worker"].to_pylist()], dtype=np.float64)
-            heard_ns = pc.coalesce(table["last_ns"], table["first_event_ns"])
-            heard_s, closed_s = (
-                (column.cast(pa.float64()).to_numpy() - of) / NS_PER_S for column in (heard_ns, table["closed_ns"])
-            )
+            of = np.array([start_ns - shifts_ns[name] for name in table["worker"].to_pylist()], dtype=np.float64)
+            at_ns = (pc.coalesce(table["last_ns"], table["first_event_ns"]), table["closed_ns"])
+            heard_s, closed_s = ((column.cast(pa.float64()).to_numpy() - of) / NS_PER_S for column in at_ns)
             yield table["target"].to_pylist(), table["failure"].to_pylist(), heard_s, closed_s
 
     return stopped_by_target(ends())
@@ -338,11 +324,8 @@ def _stopped_answering(run: Counts, turns: Turns) -> list[Stopped]:
 
 def _scrape_gap(entries: list[Server]) -> ScrapeGap:
     """Longest time without a scrape, relative to its limit, of the servers that ever answered."""
-    gaps = [
-        ScrapeGap(entry.target, entry.longest_gap_s, entry.gap_limit_s)
-        for entry in entries
-        if entry.longest_gap_s is not None and entry.gap_limit_s is not None
-    ]
+    times = [(entry.target, entry.longest_gap_s, entry.gap_limit_s) for entry in entries]
+    gaps = [ScrapeGap(name, gap_s, limit_s) for name, gap_s, limit_s in times if gap_s is not None and limit_s]
     return max(gaps, key=lambda gap: gap.gap_s / gap.limit_s, default=ScrapeGap())
 
 

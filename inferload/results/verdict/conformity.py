@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from functools import cached_property
 from operator import eq, ge, le, methodcaller
-from typing import Any, get_args
+from typing import Any
 
 from msgspec import Struct
 
@@ -12,7 +12,7 @@ from inferload.base.clock import NS_PER_S
 from inferload.base.errors import UsageError
 from inferload.base.numbers import number, plural
 from inferload.figures.rate_figures import FAILED_RATIO
-from inferload.results.documents.conformity_document import Conformity, RuleOutcome, RuleResult
+from inferload.results.documents.verdict_document import Conformity, RuleOutcome, RuleResult
 from inferload.results.summarise.counts import Counts
 from inferload.results.summarise.turns import Turns
 from inferload.scenario.rule_sets import MOST_OVERFLOW, RuleSet, rule_set
@@ -199,23 +199,21 @@ def conformity(run: Counts, turns: Turns | None) -> Conformity:
     rules, evidence = rule_set(run.plan.scenario.rules), Evidence(run, turns)
     rows = [_result(rules, key, wanted, "violated", evidence) for key, wanted in rules.rules.items()]
     rows += [_result(rules, key, wanted, "default changed", evidence) for key, wanted in rules.defaults.items()]
-    by_result: dict[RuleOutcome, list[RuleResult]] = {outcome: [] for outcome in get_args(RuleOutcome)}
-    for row in rows:
-        by_result[row.result].append(row)
-    violated, unknown = by_result["violated"], by_result["not known"]
+    results = ("violated", "default changed", "not known", "not checked")
+    violated, changed, unknown, unchecked = ([row for row in rows if row.result == result] for result in results)
     if violated:
         text = f"does not conform to {rules.name}: {_listed(violated)}"
     else:
         verb = "has the form of" if rules.not_comparable else "conforms to"
-        checked = len(rows) - len(unknown) - len(by_result["not checked"])
-        text = f"{'is not known to conform to' if unknown else verb} {rules.name}: {plural(checked, 'rule')} checked"
+        verb = "is not known to conform to" if unknown else verb
         parts = {
-            "defaults changed": _listed(by_result["default changed"]),
+            f"{verb} {rules.name}": f"{plural(len(rows) - len(unknown) - len(unchecked), 'rule')} checked",
+            "defaults changed": _listed(changed),
             "not known": "; ".join(f"{row.rule} ({row.found})" for row in unknown),
-            "not checked": ", ".join(row.rule for row in by_result["not checked"]),
+            "not checked": ", ".join(row.rule for row in unchecked),
         }
-        text = ". ".join([text, *(f"{head}: {part}" for head, part in parts.items() if part)])
-        text += f". {rules.not_comparable}" if rules.not_comparable else ""
+        texts = [f"{head}: {part}" for head, part in parts.items() if part]
+        text = ". ".join([*texts, *filter(None, [rules.not_comparable])])
     conforms = False if violated else None if unknown or rules.not_comparable else True
     return Conformity(name=rules.name, read=rules.read, conforms=conforms, text=text, rules=rows)
 

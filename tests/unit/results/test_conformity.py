@@ -12,7 +12,7 @@ from e2e_runs import scenario
 from msgspec.structs import replace
 from small_scenario import small
 
-from inferload.results.documents.conformity_document import Conformity
+from inferload.results.documents.verdict_document import Conformity
 from inferload.results.open_run import OpenRun
 from inferload.results.summarise.counts import Counts
 from inferload.results.summarise.turns import Turns

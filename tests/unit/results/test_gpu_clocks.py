@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from inferload.figures.pages import metric_names as names
-from inferload.results.summarise.gpu_clocks import fallen_most
+from inferload.results.summarise.gpus import fallen_most
 from inferload.servers.series import MetricSeries, ServerSeries
 from inferload.servers.window import ServerWindow
 

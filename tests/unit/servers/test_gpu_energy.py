@@ -12,7 +12,7 @@ from paths import DATA
 
 from inferload.figures.rate_figures import of_power
 from inferload.figures.table import Detailed
-from inferload.results.summarise.energy import energy_of
+from inferload.results.summarise.gpus import energy_of
 from inferload.results.tables import rate_tables
 from inferload.servers import window_figures
 from inferload.servers.page_samples import PageSamples

@@ -1,15 +1,24 @@
-"""Energy of the GPUs of a run, from pages of GPU exporters: as a whole, by exporter and by role."""
+"""Energy of the GPUs of a run as a whole, by exporter and by role, and their clocks at its start and end.
+
+Both are of the measure phase, from pages of GPU exporters.
+"""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
+import numpy as np
 from msgspec.structs import asdict, replace
 
+from inferload.figures.pages import metric_names as names
 from inferload.results.documents.summary_document import Energy, EnergyPart
+from inferload.results.verdict.evidence import GpuClock
 from inferload.servers import gpu_energy
 from inferload.servers.gpu_energy import Gpu, Power
 from inferload.servers.window import ServerWindow
 
 Rates = Callable[[float | None], dict[str, float | None]]
+_BUSY = 50.0  # per cent of GPU use: the clock of an idle GPU falls as well
+_PARTS = 4  # of the window: the first and the last one are compared
+_FEWEST = 3  # scrapes of a busy GPU in each
 
 
 def energy_of(
@@ -61,3 +70,22 @@ def _gpus(pages: Sequence[Mapping[Gpu, Power]]) -> dict[Gpu, Power]:
                 found.get(gpu, power), power, key=lambda each: (each.watts is not None, each.counted_w is not None)
             )
     return found
+
+
+def fallen_most(windows: Iterable[ServerWindow]) -> GpuClock | None:
+    """Return the clock that fell most, from the first to the last quarter of the window; None if none is known in both."""
+    found = []
+    for window in windows:
+        scrapes = window.scrapes
+        size = len(scrapes) // _PARTS
+        uses = window.server.series(names.GPU_USE)
+        for clock in window.server.series(names.GPU_SM_CLOCK) if size else ():
+            use = next((each.values for each in uses if clock.fits(each.labels)), None)
+            if use is None:
+                continue
+            parts = [part[use[part] >= _BUSY] for part in (scrapes[:size], scrapes[-size:])]
+            values = [clock.values[part][np.isfinite(clock.values[part])] for part in parts]
+            if min(map(len, values)) >= _FEWEST and (first := float(values[0].mean())) > 0:
+                gpu = next((clock.labels[name] for name in ("gpu", "gpu_id") if name in clock.labels), "")
+                found.append(GpuClock(window.server.target, gpu, first, float(values[1].mean())))
+    return max(found, key=lambda each: each.fall, default=None)
