@@ -22,7 +22,9 @@ _LEAST = 12  # characters of an answer that identifies its prompt
 _NEAR, _FAR = 0.9, 0.5  # similarity to the answer to another prompt, at least, and to the own one, at most
 _REPEATS, _LONGEST = 4, 100  # least repetitions of a period, and its greatest length in characters
 _EXAMPLES, _EXAMPLE_CHARS = 3, 200  # of each class
-_OF_FAILURE = {Failure.EMPTY: "empty", Failure.CUT: "cut", Failure.BAD_EVENT: "broken"}
+_OF_FAILURE: Mapping[str, str] = {
+    Failure.UNFINISHED: "unfinished", Failure.EMPTY: "empty", Failure.CUT: "cut", Failure.BAD_EVENT: "broken"
+}  # fmt: skip
 
 
 class Answer(Struct, frozen=True):
@@ -65,14 +67,10 @@ def judge(answer: Answer, own: Reference, others: Sequence[Reference]) -> str:
 
     `others`: references of other prompts. `unstable`: another answer to a prompt whose answers without load differ, too.
     """
-    if answer.failure == Failure.UNFINISHED:
-        return "unfinished"
-    if answer.failure is not None and answer.failure not in _OF_FAILURE:
-        return "unanswered"
-    if answer.failure is None and answer.text in own.texts:
-        return "ok"
     if answer.failure is not None:
-        return _OF_FAILURE[Failure(answer.failure)]
+        return _OF_FAILURE.get(answer.failure, "unanswered")
+    if answer.text in own.texts:
+        return "ok"
     text, every = _without_end(answer.text), [text for each in (own, *others) for text in each.texts]
     if not text.strip() and all(_without_end(reference).strip() for reference in own.texts):
         return "empty"

@@ -151,7 +151,7 @@ def held_stream(e: Evidence) -> float | None:
 
 def dropped_share(e: Evidence) -> float | None:
     """Share of planned sessions that were dropped for lack of a free user."""
-    return (e.sessions_dropped - e.sessions_at_limit) / e.sessions_planned if e.sessions_planned else None
+    return ratio(e.sessions_dropped - e.sessions_at_limit, e.sessions_planned)
 
 
 def own_lag_ms(e: Evidence) -> float | None:
@@ -167,8 +167,7 @@ def client_lag(e: Evidence) -> float | None:
 
 def at_limit_share(e: Evidence) -> float | None:
     """Share of turns and sessions that were delayed or dropped at max_in_flight."""
-    offered = e.turns_begun + e.sessions_at_limit
-    return (e.turns_delayed + e.sessions_at_limit) / offered if offered else None
+    return ratio(e.turns_delayed + e.sessions_at_limit, e.turns_begun + e.sessions_at_limit)
 
 
 def at_limit_text(e: Evidence) -> str:
@@ -188,7 +187,7 @@ def late_share(e: Evidence) -> float | None:
 
 def unfinished_share(e: Evidence) -> float | None:
     """Share of begun turns that had not ended when the drain ended."""
-    return e.turns_unfinished / e.turns_begun if e.turns_begun else None
+    return ratio(e.turns_unfinished, e.turns_begun)
 
 
 def _apart(a: float | None, b: float | None) -> float:

@@ -83,7 +83,7 @@ class _Answers:
             return None
         classes, counts = np.unique(np.concatenate(self._names)[after].astype(str), return_counts=True)
         order = np.argsort(-counts, kind="stable")
-        by_failure = {str(classes[index]): int(counts[index]) for index in order}
+        by_failure = dict(zip(classes[order].tolist(), counts[order].tolist(), strict=True))
         return Stopped(target=target, at_s=round(last_s, 3), by_failure=by_failure)
 
 
@@ -107,8 +107,7 @@ def request_lines(by_name: Sequence[RequestName]) -> list[str]:
     failed = sorted((row for row in by_name if row.failed), key=lambda row: -(row.failed or 0))
     shown = failed if len(failed) <= _MOST_NAMES else failed[: _MOST_NAMES - 1]
     texts = [f"{row.failed} of {row.sent} {row.text} failed{_first_of(row)}" for row in shown]
-    more = failed[len(shown) :]
-    if more:
+    if more := failed[len(shown) :]:
         texts.append(f"{sum(row.failed or 0 for row in more)} requests of {len(more)} more names failed")
     return texts
 
@@ -124,13 +123,12 @@ def turn_lines(results: Results) -> list[str]:
     turns = results.turns.whole_run
     if not turns.failed:
         return []
-    by_failure = turns.by_failure or results.turns.by_failure
-    ended = turns.ok + turns.failed
-    texts = [
-        f"{count_text(turns.failed, turns.ok)} ({percent(turns.failed / ended)}): {counts_by_name(by_failure)}",
-        *(stopped_text(entry) for entry in results.stopped_answering or ()),
+    by_failure = counts_by_name(turns.by_failure or results.turns.by_failure)
+    return [
+        f"{count_text(turns.failed, turns.ok)} ({percent(turns.failed / (turns.ok + turns.failed))}): {by_failure}",
+        *map(stopped_text, results.stopped_answering or ()),
+        *first_lines(results.turns.first_errors),
     ]
-    return texts + first_lines(results.turns.first_errors)
 
 
 def first_lines(errors: Sequence[FirstError]) -> list[str]:

@@ -132,9 +132,7 @@ class FirstErrors:
                 failure=error.failure,
                 status=error.status,
                 turn_class=error.turn_class,
-                text=error.text,
-                at_s=_at_s(error, start_ns),
-                worker=error.worker,
+                **structs.asdict(_example(error, start_ns)),
             )
             for error in self._of_turns
         ]
@@ -149,11 +147,10 @@ class FirstErrors:
         for error in reversed(self.errors):
             if error.request is not None:
                 first[error.request if error.request in known else (error.request[0], OTHER_NAMES)] = error
+        errors = (first.get(_request_of(row)) if row.failed else None for row in rows)
         return [
-            structs.replace(row, first_error=_example(first[_request_of(row)], start_ns))
-            if row.failed and _request_of(row) in first
-            else row
-            for row in rows
+            row if error is None else replace(row, first_error=_example(error, start_ns))
+            for row, error in zip(rows, errors, strict=True)
         ]
 
     def remarks(self, start_ns: int) -> dict[str, FirstExample]:
@@ -173,11 +170,8 @@ def _request_of(row: RequestName) -> RequestKind:
 
 
 def _example(error: FirstError, start_ns: int) -> FirstExample:
-    return FirstExample(text=error.text, at_s=_at_s(error, start_ns), worker=error.worker)
-
-
-def _at_s(error: FirstError, start_ns: int) -> float:
-    return round((error.at_ns - start_ns) / NS_PER_S, 3)
+    at_s = round((error.at_ns - start_ns) / NS_PER_S, 3)
+    return FirstExample(text=error.text, at_s=at_s, worker=error.worker)
 
 
 def _error(record: TurnRecord, failure: str, status: int | None, turn_class: str, text: str) -> FirstError:

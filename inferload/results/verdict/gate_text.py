@@ -5,8 +5,7 @@ from collections.abc import Sequence
 from inferload.base.numbers import percent, short
 from inferload.results.documents.verdict_document import GateResult
 
-# Error probability of one gate that its interval decides.
-ONE_SIDED = 0.025
+ONE_SIDED = 0.025  # error probability of one gate that its interval decides
 
 
 def gate_mark(gate: GateResult) -> str:
@@ -42,8 +41,5 @@ def error_text(gates: Sequence[GateResult]) -> str:
 
 def gate_line(gate: GateResult) -> str:
     """Return a gate with its value, interval and note."""
-    value, details = (
-        "is not known" if gate.value is None else f"is {short(gate.value)}",
-        interval_and_note(gate),
-    )
-    return f"{gate.gate}: {value}" + (f" ({details})" if details else "")
+    line = f"{gate.gate}: is {'not known' if gate.value is None else short(gate.value)}"
+    return f"{line} ({details})" if (details := interval_and_note(gate)) else line

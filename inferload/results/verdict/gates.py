@@ -42,11 +42,10 @@ def evaluate(
     if value is not None and interval is not None and decision.answer == "inconclusive":
         note = gate_decision.missing(gate, value, interval, results)
     decided = policy if decision.answer == "inconclusive" and policy != "warn" else decision.answer
-    passed = gate.holds(value) if decided == "inconclusive" else decided == "pass"
     return GateResult(
         gate=gate.text,
         value=value,
-        passed=passed,
+        passed=gate.holds(value) if decided == "inconclusive" else decided == "pass",
         answer=decision.answer,
         ground=decision.ground,
         low=None if interval is None else interval.low,
@@ -106,12 +105,8 @@ def _partly_reported(name: str, turns: TurnCounts) -> str | None:
 
 def _reported(name: str, turns: TurnCounts) -> int | None:
     """Return the number of turns that reported the tokens of a figure; None if it needs none."""
-    match _needs(name):
-        case "output_tokens":
-            return turns.output_tokens_from
-        case "input_tokens":
-            return turns.input_tokens_from
-    return None
+    by_need = {"output_tokens": turns.output_tokens_from, "input_tokens": turns.input_tokens_from}
+    return by_need.get(_needs(name) or "")
 
 
 def _why_unknown(name: str, part: Figures, results: Results) -> str:
@@ -125,8 +120,7 @@ def _why_unknown(name: str, part: Figures, results: Results) -> str:
     if name == rate_figures.FAIRNESS.key and len(results.by_class) < 2:
         return ": it needs several classes with turns"
     if name in rate_figures.OF_POWER and (results.energy is None or results.energy.joules is None):
-        why = None if results.energy is None else results.energy.why
-        return f": {why or 'no page of a GPU exporter was scraped'}"
+        return f": {(results.energy and results.energy.why) or 'no page of a GPU exporter was scraped'}"
     needs = _needs(name)
     if needs is not None and _reported(name, part.turns) == 0:
         return f": no turn reported its {needs.replace('_', ' ')} (usage)"
@@ -158,12 +152,10 @@ def _server_value(gate: Gate, servers: Sequence[Server]) -> tuple[float | None, 
 
 def _why_missing(name: str, missing: Sequence[str], servers: Sequence[Server]) -> str:
     """Return targets without a value, and the reason: several servers, the kind of page, then gaps between scrapes."""
-    several = [entry for entry in servers if entry.target in missing and entry.replicas > 1]
-    if several:
+    if several := [entry for entry in servers if entry.target in missing and entry.replicas > 1]:
         return "; ".join(left_out(entry.target, entry.replicas) for entry in several)
     lacking = {entry.target: server_figures.BY_KEY[name].lacking(entry.kind) for entry in servers}
-    lacks = [f"{target}: {text}" for target in missing if (text := lacking[target]) is not None]
-    if lacks:
+    if lacks := [f"{target}: {text}" for target in missing if (text := lacking[target]) is not None]:
         return "; ".join(lacks)
     gaps_s = {entry.target: entry.too_long_gap_s for entry in servers}
     silent = {target: gap_s for target in missing if (gap_s := gaps_s[target]) is not None}

@@ -29,6 +29,7 @@ class Policy(Struct, frozen=True):
 
 
 _USUAL = Policy()
+_NOTHING_FAILED = "passed: no gates, and nothing failed"
 
 
 class Early(Struct, frozen=True):
@@ -55,24 +56,22 @@ class Early(Struct, frozen=True):
 
 def judge(results: Results, early: Early | None = None, policy: Policy = _USUAL) -> Outcome:
     """Return the outcome of a run. `early`: None if the run reached its planned end."""
-    verdict = results.verdict
-    measurement = verdict.measurement
-    measured = bool(results.window_s)
+    verdict, measured = results.verdict, bool(results.window_s)
     failures = [] if verdict.passed else _failures(results, measured)
     failed = bool(failures) or _is_invalid_call(early)
-    state = _state(failed, early, measurement)
+    state = _state(failed, early, verdict.measurement)
     stopped = [] if early is None else [early.text]
-    codes = ", ".join(reason.code for reason in _of_level(verdict, measurement))
-    passed = f"{plural(len(verdict.gates), 'gate')} passed" if verdict.gates else "no gates, and nothing failed"
-    doubt = (
-        [*_overload(results), f"measurement {measurement} ({codes})"] if measurement == "invalid" and measured else []
-    )
+    doubt = []
+    if verdict.measurement == "invalid" and measured:
+        codes = ", ".join(reason.code for reason in _of_level(verdict, "invalid"))
+        doubt = [*_overload(results), f"measurement invalid ({codes})"]
+    gates = plural(len(verdict.gates), "gate")
     headline = {
         "failed": f"failed: {'; '.join([*failures, *stopped, *doubt])}",
         "stopped early": "; ".join([*stopped, *doubt]),
         "invalid": f"invalid: {'; '.join([*_overload(results), _findings(verdict, 'invalid')])}",
         "suspect": f"suspect: {_findings(verdict, 'suspect')}",
-        "passed": f"passed: {f'{len(verdict.gates)} of ' if verdict.gates else ''}{passed}",
+        "passed": f"passed: {len(verdict.gates)} of {gates} passed" if verdict.gates else _NOTHING_FAILED,
     }[state]
     simulated = " (simulated, on a virtual clock)" if results.run.clock == "virtual" else ""
     return Outcome(state=state, headline=headline + simulated, exit_code=_exit_code(results, failed, early, policy))
@@ -147,8 +146,7 @@ def _failures(results: Results, measured: bool) -> list[str]:
     aborted = [gate for gate in gates if gate.gate.startswith(ABORTED)]
     failures = wrong + [f"stopped by {gate.gate}" for gate in aborted]
     gates = [gate for gate in gates if gate not in aborted]
-    broken = sum(not gate.passed for gate in gates)
-    if broken:
+    if broken := sum(not gate.passed for gate in gates):
         failures.append(f"{broken} of {plural(len(gates), 'gate')} failed")
     turns, others, raised = results.turns.whole_run, results.other_requests, results.exceptions
     if turns.failed:

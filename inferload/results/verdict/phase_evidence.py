@@ -52,10 +52,9 @@ def client_facts(
 
 def _stamps(health: HealthSet) -> Stamps | None:
     """Source of the reads' timestamps; None without a read."""
-    healths = [part for _, part in health.items()]
-    if any(part.reads_stamped for part in healths):
+    if any(part.reads_stamped for _, part in health.items()):
         return "kernel"
-    return "user" if any(part.reads_unstamped for part in healths) else None
+    return "user" if any(part.reads_unstamped for _, part in health.items()) else None
 
 
 def evidence_by_phase(
@@ -64,11 +63,9 @@ def evidence_by_phase(
     """Return the evidence of each phase with a window. `windows`: durations in seconds."""
     phases = []
     for phase in PHASES:
-        window_s = windows.get(phase)
-        if window_s is not None:
+        if (window_s := windows.get(phase)) is not None:
             workers = list(health.by_worker(phase).values())
-            delay_ms = health.total(phase).delay_ms
-            evidence = evidence_of(phase, tallies.total(phase), workers, delay_ms, window_s)
+            evidence = evidence_of(phase, tallies.total(phase), workers, health.total(phase).delay_ms, window_s)
             if phase == "measure":
                 evidence = replace(evidence, count_faults=tuple(count_faults(tallies)), **structs.asdict(facts))
             phases.append(evidence)
@@ -82,6 +79,8 @@ def evidence_of(
     # If a thread reads, event loop lag delays only requests that are not sent in one piece.
     upload = tally.sketches.get(UPLOAD.key)
     parted = upload is not None and (upload.quantile(0.99) or 0.0) > _UPLOAD_MS
+    stamped = sum(worker.reads_stamped for worker in each)
+    reads = stamped + sum(worker.reads_unstamped for worker in each)
     return Evidence(
         phase=phase,
         workers=len(each),
@@ -94,20 +93,18 @@ def evidence_of(
         sessions_postponed=tally.sessions_postponed,
         turns_delayed=tally.turns_delayed,
         delayed_mean_ms=tally.delayed_ns / NS_PER_MS / tally.turns_begun if tally.turns_begun else 0.0,
-        connect_mean_ms=_connect_mean_ms(tally, _worst([worker.loop_lag_ms.quantile(0.99) for worker in each])),
+        connect_mean_ms=_connect_mean_ms(tally, _worst(worker.loop_lag_ms.quantile(0.99) for worker in each)),
         sessions_begun=tally.window_sessions,
         delay_p99_ms=_certain_p99(delay_ms),
         itl_ms=typical_gap_ms(tally.sketches[ITL.key]) if ITL.key in tally.sketches else None,
         events_per_arrival=EVENTS_PER_ARRIVAL.value(tally, window_s),
         tokens_per_event=tokens_per_event(tally),
-        loop_lag_p99_ms=_worst(
-            [_certain_p99(worker.loop_lag_ms) for worker in each if not worker.reads_apart or parted]
-        ),
-        pause_max_ms=_worst([worker.longest_pause_ms for worker in each]),
-        cpu_share=_worst([worker.cpu_share for worker in each]),
-        steal_share=_worst([worker.steal_share for worker in each]),
-        gc_pause_max_ms=_worst([worker.gc_pause_ms.max for worker in each]),
-        stamped_share=_stamped_share(each),
+        loop_lag_p99_ms=_worst(_certain_p99(worker.loop_lag_ms) for worker in each if not worker.reads_apart or parted),
+        pause_max_ms=_worst(worker.longest_pause_ms for worker in each),
+        cpu_share=_worst(worker.cpu_share for worker in each),
+        steal_share=_worst(worker.steal_share for worker in each),
+        gc_pause_max_ms=_worst(worker.gc_pause_ms.max for worker in each),
+        stamped_share=stamped / reads if reads else None,
         clock_steps=sum(worker.clock_steps for worker in each),
         clock_stepped_s=sum(worker.clock_stepped_ns for worker in each) / NS_PER_S,
         window_s=window_s,
@@ -120,13 +117,6 @@ def evidence_of(
         turns_per_s=TURNS.value(tally, window_s),
         rate_times_time=tally.turn_ns / NS_PER_S / window_s if window_s else None,
     )
-
-
-def _stamped_share(each: Sequence[ClientHealth]) -> float | None:
-    stamped, unstamped = (
-        sum(getattr(worker, name) for worker in each) for name in ("reads_stamped", "reads_unstamped")
-    )
-    return stamped / (stamped + unstamped) if stamped + unstamped else None
 
 
 def _connect_mean_ms(tally: Tally, loop_lag_ms: float | None) -> float:
@@ -149,7 +139,7 @@ def _certain_p99(sketch: Sketch) -> float | None:
     return sketch.quantile(low / sketch.count) if low is not None and low < sketch.count else None
 
 
-def _worst(values: list[float | None]) -> float | None:
+def _worst(values: Iterable[float | None]) -> float | None:
     return max((value for value in values if value is not None), default=None)
 
 

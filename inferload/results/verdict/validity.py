@@ -51,21 +51,12 @@ def judge(evidence: Sequence[Evidence]) -> Verdict:
     """Evaluate the rules for every phase."""
     reasons = [reason for phase in evidence for reason in _reasons(phase)]
     reasons.sort(key=lambda reason: (reason.phase != "measure", reason.level != "invalid"))
-    measured = any(phase.phase == "measure" for phase in evidence)
-    if not measured:
-        reasons.insert(
-            0,
-            Reason(
-                code="no_turns",
-                level="invalid",
-                value=0,
-                limit=1,
-                text="the run ended before its measure phase began: nothing was measured",
-            ),
-        )
-    by_phase: dict[str, str] = {
-        phase: _worst(reasons, phase) for phase in dict.fromkeys([*(part.phase for part in evidence), "measure"])
-    }
+    phases = [phase.phase for phase in evidence]
+    if "measure" not in phases:
+        text = "the run ended before its measure phase began: nothing was measured"
+        reasons.insert(0, Reason(code="no_turns", level="invalid", value=0, limit=1, text=text))
+        phases.append("measure")
+    by_phase: dict[str, str] = {phase: _worst(reasons, phase) for phase in phases}
     return Verdict(measurement=by_phase["measure"], reasons=reasons, by_phase=by_phase)
 
 
@@ -84,13 +75,9 @@ def _reasons(evidence: Evidence, rules: Sequence[Rule] = RULES) -> list[Reason]:
     reasons = []
     for rule in rules:
         value = rule.value(evidence) if evidence.phase in rule.phases else None
-        broken = None if value is None else rule.broken(value)
-        if value is not None and broken is not None:
-            level, limit = broken
-            text = rule.text_for(evidence)
-            reasons.append(
-                Reason(code=rule.code, phase=evidence.phase, level=level, value=float(value), limit=limit, text=text)
-            )
+        if value is not None and (broken := rule.broken(value)) is not None:
+            (level, limit), phase, text = broken, evidence.phase, rule.text_for(evidence)
+            reasons.append(Reason(code=rule.code, phase=phase, level=level, value=float(value), limit=limit, text=text))
     return reasons
 
 
