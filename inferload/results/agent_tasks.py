@@ -186,18 +186,15 @@ def tasks_of(turns: pa.Table) -> tuple[int, _Tasks]:
 
 def _times(sessions: _Sessions) -> _Tasks:
     start_ns = sessions.column("planned_ns")[sessions.starts][sessions.of]
-    planned_ns, sent_ns, closed_ns = (
-        sessions.column(name) - start_ns for name in ("planned_ns", "sent_ns", "closed_ns")
-    )
+    columns = (sessions.column(name) - start_ns for name in ("planned_ns", "sent_ns", "closed_ns"))
+    planned_ns, sent_ns, closed_ns = columns
     busy_until_ns = _running_max(np.maximum(planned_ns, closed_ns), sessions)
     before_ns = np.concatenate([np.zeros(1, dtype=np.int64), busy_until_ns[:-1]])
     before_ns[sessions.starts] = 0
     tool = sessions.column("tool")
     pause_ns = np.maximum(0, planned_ns - before_ns)
-    late_ns = np.where(sessions.column("was_sent"), sent_ns - np.maximum(before_ns, planned_ns), 0)
-    sums_ns = [
-        sessions.sums(part) for part in (np.where(tool, pause_ns, 0), np.where(tool, 0, pause_ns), late_ns.clip(min=0))
-    ]
+    late_ns = np.where(sessions.column("was_sent"), sent_ns - np.maximum(before_ns, planned_ns), 0).clip(min=0)
+    tool_ns, think_ns, lag_ns = map(sessions.sums, (pause_ns * tool, pause_ns * ~tool, late_ns))
     calls = np.flatnonzero(tool | ~sessions.column("at_top"))
     called = sessions.first(calls, calls)
     first_call_ns = np.where(called >= 0, before_ns[called], np.nan)
@@ -206,10 +203,10 @@ def _times(sessions: _Sessions) -> _Tasks:
         completion_s=whole_ns / NS_PER_S,
         steps=sessions.sums(np.ones(len(tool))).astype(np.float64),
         first_call_s=first_call_ns / NS_PER_S,
-        model_s=(whole_ns - sum(sums_ns)) / NS_PER_S,
-        tool_s=sums_ns[0] / NS_PER_S,
-        think_s=sums_ns[1] / NS_PER_S,
-        lag_s=sums_ns[2] / NS_PER_S,
+        model_s=(whole_ns - tool_ns - think_ns - lag_ns) / NS_PER_S,
+        tool_s=tool_ns / NS_PER_S,
+        think_s=think_ns / NS_PER_S,
+        lag_s=lag_ns / NS_PER_S,
         stalled=(sessions.sums(sessions.column("stalled")) > 0).astype(np.float64),
     )
 

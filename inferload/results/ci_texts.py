@@ -12,7 +12,7 @@ from inferload.base.numbers import exact
 from inferload.figures import table
 from inferload.figures.table import Cell, Table
 from inferload.results.documents.summary_document import Summary
-from inferload.results.documents.verdict_document import NOT_JUDGED, GateResult
+from inferload.results.documents.verdict_document import NOT_JUDGED
 from inferload.results.verdict import failures
 from inferload.results.verdict.gate_text import gate_line, gate_mark, interval_text
 from inferload.results.verdict.outcome import FAILED, reason_lines
@@ -86,20 +86,15 @@ def _add_suite(root: ElementTree.Element, name: str, summary: Summary) -> None:
     text = "\n".join(escaped(line) for line in (judged.headline, *details))
     _add_text(case, text, judged.state if failed else "", judged.headline)
     for gate in gates:
-        _add_gate(suite, escaped(of), gate)
-
-
-def _add_gate(suite: ElementTree.Element, of: str, gate: GateResult) -> None:
-    case = ElementTree.SubElement(suite, "testcase", classname=of, name=escaped(gate.gate), time="0")
-    text = escaped(f"{gate_mark(gate)}: {gate_line(gate)}")
-    _add_text(case, text, "" if gate.passed else "gate", gate_line(gate))
+        case = ElementTree.SubElement(suite, "testcase", classname=escaped(of), name=escaped(gate.gate), time="0")
+        text = escaped(f"{gate_mark(gate)}: {gate_line(gate)}")
+        _add_text(case, text, "" if gate.passed else "gate", gate_line(gate))
 
 
 def _add_text(case: ElementTree.Element, text: str, failure: str, message: str) -> None:
     """Add the text of a case. `failure`: its type; empty: the case passed."""
-    stated = {"type": failure, "message": escaped(message)}
-    part = ElementTree.SubElement(case, "failure", stated) if failure else ElementTree.SubElement(case, "system-out")
-    part.text = text
+    stated = {"type": failure, "message": escaped(message)} if failure else {}
+    ElementTree.SubElement(case, "failure" if failure else "system-out", stated).text = text
 
 
 def _properties(summary: Summary) -> dict[str, str]:

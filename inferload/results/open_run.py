@@ -60,10 +60,9 @@ class OpenRun:
     @cached_property
     def marks(self) -> list[rundir.Mark]:
         """Events of the run; empty without the file."""
-        path = self.path / rundir.MARKS
-        return (
-            list(rundir.marks_of(path.read_text(encoding="utf-8", errors="replace"))) if self.has(rundir.MARKS) else []
-        )
+        if not self.has(rundir.MARKS):
+            return []
+        return [*rundir.marks_of((self.path / rundir.MARKS).read_text(encoding="utf-8", errors="replace"))]
 
     @cached_property
     def earlier(self) -> "OpenRun | None":

@@ -37,11 +37,7 @@ class Prices(Struct, frozen=True):
 
     def over(self, other: "Prices") -> "Prices":
         """Return these prices, with `other` for unknown ones."""
-        return Prices(
-            other.gpu_hour if self.gpu_hour is None else self.gpu_hour,
-            other.gpus if self.gpus is None else self.gpus,
-            other.cached_ratio if self.cached_ratio is None else self.cached_ratio,
-        )
+        return structs.replace(other, **_known(self))
 
     @property
     def per_s(self) -> float | None:
@@ -79,12 +75,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add = group.add_argument
     add("--gpu-hour-price", type=float, metavar="PRICE", help="of one GPU for one hour, in any currency")
     add("--gpus", type=int, metavar="N", help="number of paid GPUs (default: as many as the variant needs)")
-    add(
-        "--cached-price-ratio",
-        type=float,
-        metavar="R",
-        help="price of a cached over an uncached prompt token, for example 0.1",
-    )
+    ratio = "price of a cached over an uncached prompt token, for example 0.1"
+    add("--cached-price-ratio", type=float, metavar="R", help=ratio)
 
 
 def from_options(arguments: argparse.Namespace) -> Prices:

@@ -45,23 +45,18 @@ def _fitted(words: list[str], width: int) -> str:
 
 
 def _state(now: Snapshot) -> list[str]:
-    words = [f"{now.phase or 'about to begin'} {clock(now.elapsed_s)}"]
-    if now.lost:  # early, because the last parts are left out first
-        words.append(_lost(now.lost))
-    if now.left_s is not None:
-        words.append(f"{'at most ' if now.at_most else ''}{clock(now.left_s)} left")
-    if now.goal:
-        words.append(now.goal)
-    words.append(f"{now.in_flight} in flight")
-    words.append(f"{now.failed} failed")
-    if now.steady:
-        words.append(now.steady)
-    return words
-
-
-def _lost(workers: tuple[str, ...]) -> str:
-    more = len(workers) - _NAMED
-    return f"LOST: {', '.join(workers[:_NAMED])}{f' and {more} more' if more > 0 else ''}"
+    more = len(now.lost) - _NAMED
+    lost = f"LOST: {', '.join(now.lost[:_NAMED])}{f' and {more} more' if more > 0 else ''}"
+    words = [
+        f"{now.phase or 'about to begin'} {clock(now.elapsed_s)}",
+        lost if now.lost else "",  # early, because the last parts are left out first
+        "" if now.left_s is None else f"{'at most ' if now.at_most else ''}{clock(now.left_s)} left",
+        now.goal or "",
+        f"{now.in_flight} in flight",
+        f"{now.failed} failed",
+        now.steady or "",
+    ]
+    return [*filter(None, words)]
 
 
 def _load(now: Snapshot) -> list[str]:

@@ -107,18 +107,15 @@ class RunList:
 
 def listed(run: OpenRun) -> ListedRun:
     """Return the entry of a run directory; damaged documents give an entry without figures."""
-    manifest, summary, error = Manifest(), None, ""
+    manifest, summary = Manifest(), None
+    state, headline = "incomplete", "no summary: the run is under way, or was killed"
     try:
         manifest = run.manifest
         if run.has(rundir.SUMMARY):
             summary = run.summary
+            state, headline = summary.outcome.state, summary.outcome.headline
     except UsageError as damage:
-        error = encodable(str(damage))
-    state, headline = "incomplete", "no summary: the run is under way, or was killed"
-    if error:
-        state, headline = "unreadable", error
-    elif summary is not None:
-        state, headline = summary.outcome.state, summary.outcome.headline
+        state, headline = "unreadable", encodable(str(damage))
     engine, model = manifest.engine or "unknown", manifest.model or "unknown"
     figures, values = _figures(summary)
     return ListedRun(
@@ -141,16 +138,12 @@ def _program(manifest: Manifest, name: str) -> str:
 
     `name`: of the run, which joins no other one if its program is unknown.
     """
-    program = manifest.program
+    program, unknown = manifest.program, f"of unknown program ({name})"
     if program is None:
-        known = not _reacts(manifest.scenario.text)
-    elif program.bundled:
-        known = True
-    else:
-        known = program.digest is not None
-    if not known:
-        return f"of unknown program ({name})"
-    return "" if program is None or program.bundled else (program.digest or "")[:_DIGITS]
+        return unknown if _reacts(manifest.scenario.text) else ""
+    if program.bundled:
+        return ""
+    return unknown if program.digest is None else program.digest[:_DIGITS]
 
 
 def _reacts(text: str) -> bool:

@@ -1,6 +1,6 @@
 """Texts that a headless run prints at its end: the short summary, or with `--details` all tables."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from inferload.base.escaping import escaped, escaped_lines, mapped
 from inferload.base.numbers import percent, short
@@ -88,8 +88,7 @@ def brief(summary: documents.Summary, load: str = "") -> str:
     rows += [("client", _client(summary.client)), *_server_rows(summary.servers)]
     if arms := _against_earlier(summary.cache.earlier):
         rows.append((f"{summary.cache.arm} run", arms))
-    failed = failures.turn_lines(summary)
-    if failed:
+    if failed := failures.turn_lines(summary):
         rows.append(("failed", "; ".join(failed[:2])))
     if summary.conformity is not None:
         rows.append(("rules", summary.conformity.text))
@@ -102,15 +101,12 @@ def brief(summary: documents.Summary, load: str = "") -> str:
 def diagnosis_line(cause: str, columns: int | None) -> str:
     """Return the main cause in one line, or in lines of at most `columns` characters. None: no terminal, of no width."""
     line = f"diagnosis: {cause}"
-    if columns is None:
-        return line
-    return "\n".join(wrapped(line, columns, rest="  "))
+    return line if columns is None else "\n".join(wrapped(line, columns, rest="  "))
 
 
 def _head(summary: documents.Summary, load: str) -> list[str]:
     run, verdict = summary.run, summary.verdict
-    engine = run.engine
-    server = _simulator(run) if engine == "simulator" else engine or "engine not known"
+    server = _simulator(run) if run.engine == "simulator" else run.engine or "engine not known"
     lines = [
         summary.outcome.headline,
         f"{run.scenario} on {run.target}, model {run.model} ({server}), "
@@ -218,11 +214,9 @@ def _client(client: documents.Client) -> str:
         f"{short(block.p99)} ms" + (" ~" if block.is_marked("p99") else "")
         for block in map(client.samples, (DELAY, LOOP_LAG))
     )
+    text = f"CPU {percent(client.number(CPU_SHARE), '-')} of a core; p99: client delay {delay}, event loop lag {lag}"
     reader = readers.text(client.readers)
-    return (
-        f"CPU {percent(client.number(CPU_SHARE), '-')} of a core; p99: client delay {delay}, event loop lag {lag}"
-        + (f"; reader {reader}" if reader else "")
-    )
+    return f"{text}; reader {reader}" if reader else text
 
 
 def _server_rows(servers: Sequence[Server]) -> list[tuple[str, str]]:
@@ -247,11 +241,7 @@ def _server(server: Server) -> str:
     chosen = [row for row in SERVER_FIGURES if is_shown(row, block) and row.block != SPEC_DECODE]
     shown = [row for row in chosen if row.headline or block == ROUTER]
     line = ""
-    for row in shown:
-        value = _server_value(row, server)
-        text = f"{row.label} {value}{' %' if row.form == 'share' else ''}"
-        if not any(letter.isdigit() for letter in value):
-            continue
+    for text in _known_figures(shown, server):
         if len(line) + len(text) > _SERVER_WIDTH:
             break
         line += f", {text}" if line else text
@@ -260,21 +250,19 @@ def _server(server: Server) -> str:
 
 def _drafts(server: Server) -> str:
     """Return the known figures of speculative decoding; empty without drafts."""
-    texts = [
-        f"{row.label.removesuffix(', %')} {value}{' %' if row.form == 'share' else ''}"
-        for row in SERVER_FIGURES
-        if row.block == SPEC_DECODE and row.panel and any(map(str.isdigit, value := _server_value(row, server)))
-    ]
+    texts = _known_figures([row for row in SERVER_FIGURES if row.block == SPEC_DECODE and row.panel], server)
     positions = by_position(server)
     return ", ".join([*texts, *([f"accepted by position {positions}"] if positions else [])])
 
 
-def _server_value(row: ServerFigure, server: Server) -> str:
-    """Return the figure of a server: mean/max of a gauge, the mean of a histogram; a share in per cent."""
-    value = row.in_entry(server)
-    parts = [statistic_of(value, name) for name in row.statistics or (None,)]
-    times = 100 if row.form == "share" else 1
-    return "/".join(short(None if part is None else part * times) for part in parts)
+def _known_figures(rows: Sequence[ServerFigure], server: Server) -> Iterator[str]:
+    """Yield the known figures of a server: mean/max of a gauge, the mean of a histogram; a share in per cent."""
+    for row in rows:
+        times, unit = (100, " %") if row.form == "share" else (1, "")
+        parts = [statistic_of(row.in_entry(server), name) for name in row.statistics or (None,)]
+        if any(part is not None for part in parts):
+            value = "/".join(short(None if part is None else part * times) for part in parts)
+            yield f"{row.label.removesuffix(', %')} {value}{unit}"
 
 
 def _against_earlier(earlier: EarlierRun | None) -> str:
@@ -296,9 +284,8 @@ def slo_lines(summary: documents.Results) -> list[str]:
     """
     rates, block = summary.rates, summary.slo
     lines = []
-    if rates.get(ATTAINMENT.key) is not None:
-        goodput = short(rates.get(GOODPUT.key))
-        lines.append(f"{percent(rates.get(ATTAINMENT.key))} of turns met it; goodput {goodput} turns/s")
+    if (attained := rates.get(ATTAINMENT.key)) is not None:
+        lines.append(f"{percent(attained)} of turns met it; goodput {short(rates.get(GOODPUT.key))} turns/s")
     if block and None not in block.limits.values():
         return [*lines, _missed(block)]
     classes = {name: part.slo for name, part in summary.by_class.items() if part.slo}

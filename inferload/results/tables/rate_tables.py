@@ -112,19 +112,15 @@ def _by_role(summary: Results, key: str) -> Cell:
 
 
 def rates(summary: Results) -> list[Table]:
-    stalls = summary.stalls
     rows = _rate_rows(summary, "system")
-    if not summary.turns.streamed:
-        return [Table("rates", "System", ("", "measure phase"), rows)]
-    client = stalls.turns_with_client_stall
-    blocked = f"; {number(client)} while the client was blocked" if client else ""
-    stalled, none = stalls.turns_with_stall, stalls.longest_ms is None and stalls.turns_with_stall == 0
-    rows += [
-        ("turns with a stall (a gap over 250 ms)", None if stalled is None else number(stalled) + blocked),
-        (
-            "longest gap, ms",
-            f"none over 250{' by the server' if client else ''}" if none else stalls.longest_ms,
-        ),
-        ("tokens per event, mean", summary.tokens_per_event.mean),
-    ]
+    if summary.turns.streamed:
+        stalls = summary.stalls
+        client, stalled, longest = stalls.turns_with_client_stall, stalls.turns_with_stall, stalls.longest_ms
+        blocked = f"; {number(client)} while the client was blocked" if client else ""
+        none = f"none over 250{' by the server' if client else ''}" if stalled == 0 else None
+        rows += [
+            ("turns with a stall (a gap over 250 ms)", None if stalled is None else number(stalled) + blocked),
+            ("longest gap, ms", none if longest is None else longest),
+            ("tokens per event, mean", summary.tokens_per_event.mean),
+        ]
     return [Table("rates", "System", ("", "measure phase"), rows)]

@@ -11,16 +11,14 @@ from inferload.figures.table import Cell, Table
 from inferload.figures.turn_figures import TURN_FIGURES, brief_of
 from inferload.results import readers
 from inferload.results.documents.figures_document import Cache, Distribution, Split, TurnCounts
-from inferload.results.documents.summary_document import Results, Task, TaskSteps
+from inferload.results.documents.summary_document import Results, TaskSteps
 from inferload.results.tables import rate_tables
 from inferload.results.tables.cells import marks_note, share, statistic, statistic_head, step_level
+from inferload.results.tables.rate_tables import Columns, Rows
 from inferload.results.tables.server_tables import servers_tables
 from inferload.results.verdict.failures import counts_by_name
 from inferload.results.verdict.gate_text import error_text, gate_mark, interval_and_note
 from inferload.turns.states import ENDS, OF_SESSIONS, OF_TURNS
-
-Rows = list[Sequence[Cell]]
-Columns = Sequence[str | Head]
 
 STATISTICS = ("mean", "p50", "p90", "p95", "p99", "p999", "min", "max", "count")
 _TASK_STATISTICS = ("mean", "p50", "p90", "p95", "min", "max")
@@ -117,29 +115,32 @@ def _split(column: str, blocks: Mapping[str, Split]) -> list[Table]:
     return [Table(f"by-{column}", f"By {column}", columns, rows, note + marks_note(rows))]
 
 
+def _over_tasks(key: str, title: str, samples: Mapping[Head, Distribution], note: str) -> Table:
+    """Return a table with a row for each distribution over tasks, or groups of samples, that is not empty."""
+    rows = [
+        (head, *(statistic(block, part) for part in _TASK_STATISTICS)) for head, block in samples.items() if block.count
+    ]
+    return Table(key, title, ["", *map(statistic_head, _TASK_STATISTICS)], rows, note)
+
+
 def _tasks(summary: Results) -> list[Table]:
     """Agent tasks by class: times, then the cached share of the prompt by step."""
     tables = []
     for name, block in summary.tasks.items():
-        rows: Rows = [
-            (
-                Head(f"{text}, {'s' if key.endswith('_s') else 'turns'}", text),
-                *(statistic(samples, part) for part in _TASK_STATISTICS),
-            )
+        samples = {
+            Head(f"{text}, {'s' if key.endswith('_s') else 'turns'}", text): getattr(block, key)
             for key, text in TASK_ROWS.items()
-            if (samples := _times(block, key)).count
-        ]
+        }
         note = (
             f"{number(block.begun)} tasks started in the measure phase, {number(block.done)} completed; times are of "
             f"completed tasks, which are the shorter ones. {number(block.stalled)} had a stall. Task time = model time + tool "
             f"time + think time + lag. {number(block.input_per_output)} input tokens per output token, "
             f"{percent(block.cached_share)} of the input cached."
         )
-        heads: Columns = ["", *map(statistic_head, _TASK_STATISTICS)]
         shares: Rows = [(_step_range(row), row.turns, share(row.share)) for row in block.cached_share_by_step]
         title = f"Cached share of the prompt by step: {name}"
         tables += [
-            Table(f"tasks-{name}", f"Tasks: {name}", heads, rows, note),
+            _over_tasks(f"tasks-{name}", f"Tasks: {name}", samples, note),
             Table(f"cached-{name}", title, ("step", "turns", "cached"), shares),
         ]
     return tables
@@ -149,26 +150,13 @@ def _groups(summary: Results) -> list[Table]:
     """Groups of samples by class: their times, and the slowest sample over the median one."""
     tables = []
     for name, block in summary.groups.items():
-        rows: Rows = [
-            (Head(head, text), *(statistic(samples, part) for part in _TASK_STATISTICS))
-            for head, text, samples in (
-                ("group time, s", "group time", block.group_s),
-                ("straggler ratio", "straggler ratio", block.straggler_ratio),
-            )
-            if samples.count
-        ]
+        samples = {Head("group time, s", "group time"): block.group_s, Head("straggler ratio"): block.straggler_ratio}
         note = (
             f"{number(block.begun)} groups of {block.samples} samples started in the measure phase, {number(block.done)} "
             "completed; the figures are of completed groups."
         )
-        heads: Columns = ["", *map(statistic_head, _TASK_STATISTICS)]
-        tables.append(Table(f"groups-{name}", f"Groups: {name}", heads, rows, note))
+        tables.append(_over_tasks(f"groups-{name}", f"Groups: {name}", samples, note))
     return tables
-
-
-def _times(block: Task, key: str) -> Distribution:
-    found: Distribution = getattr(block, key)
-    return found
 
 
 def _step_range(row: TaskSteps) -> str:
@@ -189,9 +177,9 @@ def _failures(summary: Results) -> list[Table]:
             for error in first
             if error.failure == name
         ] or [("", "", None, None)]
-        counts: list[Sequence[Cell]] = [(name.replace("_", " "), count, measured.get(name, 0))]
-        counts += [("", "", "")] * (len(errors) - 1)
-        rows += [(*counted, *error) for counted, error in zip(counts, errors, strict=True)] if count else []
+        if count:
+            rows.append((name.replace("_", " "), count, measured.get(name, 0), *errors[0]))
+            rows += [("", "", "", *error) for error in errors[1:]]
     columns = (
         "class",
         Head("turns", "failures by class"),
@@ -242,8 +230,8 @@ def _canary(summary: Results) -> list[Table]:
         return []
     rows: Rows = []
     for name in dict.fromkeys((*canary.by_class, *canary.again)):
-        texts = [(each.prompt, each.answer, each.reference) for each in canary.examples.get(name, ())] or [("", "", "")]
-        begins = (text if len(text) <= _MOST_SHOWN else f"{text[:_MOST_SHOWN]}..." for text in texts[0])
+        first = next(((each.prompt, each.answer, each.reference) for each in canary.examples.get(name, ())), ("",) * 3)
+        begins = (text if len(text) <= _MOST_SHOWN else f"{text[:_MOST_SHOWN]}..." for text in first)
         rows.append((name, canary.by_class.get(name, 0), canary.again.get(name, 0), *begins))
     columns: Columns = ["answer", "under load", "asked again", "first prompt", "first answer", "without load"]
     note = "All phases; in no figure of the turns. Empty, cut, swapped and broken answers fail the run."
@@ -400,10 +388,8 @@ def _classes(summary: Results) -> list[Table]:
 
 def _all_equal(blocks: Sequence[Distribution]) -> bool:
     """Return True if the blocks have samples, and differ in their number at most."""
-    return (
-        all(block.count for block in blocks)
-        and len({tuple(map(block.statistic, STATISTICS[:-1])) for block in blocks}) == 1
-    )
+    values = {tuple(map(block.statistic, STATISTICS[:-1])) for block in blocks}
+    return len(values) == 1 and all(block.count for block in blocks)
 
 
 def _conformity(summary: Results) -> list[Table]:

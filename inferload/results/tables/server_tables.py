@@ -32,7 +32,8 @@ def servers_tables(every: Sequence[Server], together: Mapping[str, float | None]
     engines, machines = (_server_rows(layer, servers, together) for layer in ("engine", "system"))
     unknown = [row for row, cells in (*engines, *machines) if row.block is None and _unknown(cells)]
     missing, of_kinds = _absent(servers, [row for row in unknown if streamed or row not in OF_STREAMS])
-    observed = (OBSERVED, *(server.window_s for server in servers), *([""] if together else []))
+    blank = [""] if together else []
+    observed = (OBSERVED, *(server.window_s for server in servers), *blank)
     missing += [OBSERVED] if _unknown(observed) else []
     several = [left_out(server.target, server.replicas) for server in servers if server.replicas > 1]
     if missing and len(several) < len(servers):
@@ -43,11 +44,10 @@ def servers_tables(every: Sequence[Server], together: Mapping[str, float | None]
         reasons = ", ".join(f"{count:,} {reason}" for reason, count in server.failures_by_reason.items())
         note += f" {server.target}, failed requests by reason: {reasons}." if reasons else ""
     note += "".join(f" {text}." for text in several)
-    unusable = sum(server.samples_unusable for server in servers)
-    if unusable:
+    if unusable := sum(server.samples_unusable for server in servers):
         note += f" {unusable} samples were not numbers and are left out."
     note += "".join(f" {remark}." for server in servers for remark in _remarks(server))
-    positions = ("accepted by position", *map(by_position, servers), *([""] if together else []))
+    positions = ("accepted by position", *map(by_position, servers), *blank)
     names = (server.target + (f" ({server.role})" if server.role else "") for server in servers)
     columns = ("", *names, *(["all servers"] if together else []))
     tables = ([*(cells for _, cells in engines), positions, observed], [cells for _, cells in machines])
@@ -119,18 +119,12 @@ def unknown_page(server: ServerFacts) -> str | None:
 def _server_rows(
     layer: Layer, servers: Sequence[Server], together: Mapping[str, float | None]
 ) -> list[tuple[ServerFigure, Sequence[Cell]]]:
-    return [
-        (
-            row,
-            (
-                row.head(),
-                *(_server_cell(row, server) for server in servers),
-                *([_together_cell(row, together)] if together else []),
-            ),
-        )
-        for row in SERVER_FIGURES
-        if row.layer == layer and row.block != ROUTER
-    ]
+    rows: list[tuple[ServerFigure, Sequence[Cell]]] = []
+    for row in SERVER_FIGURES:
+        if row.layer == layer and row.block != ROUTER:
+            of_all = [_together_cell(row, together)] if together else []
+            rows.append((row, (row.head(), *(_server_cell(row, server) for server in servers), *of_all)))
+    return rows
 
 
 def _unknown(cells: Sequence[Cell]) -> bool:
