@@ -91,12 +91,8 @@ def bands(table: Frame) -> tuple[Band, ...]:
     if not len(table):
         return ()
     ordered = table.sorted_by("total_ms")
-    means = [_band("all turns", ordered)]
-    for label, low, high in BANDS:
-        first, after = round(low * len(ordered)), round(high * len(ordered))
-        if after > first:
-            means.append(_band(label, ordered[first:after]))
-    return tuple(means)
+    of_bands = ((label, ordered[round(low * len(table)) : round(high * len(table))]) for label, low, high in BANDS)
+    return (_band("all turns", ordered), *(_band(label, rows) for label, rows in of_bands if len(rows)))
 
 
 def _band(label: str, rows: Frame) -> Band:

@@ -19,10 +19,8 @@ def warnings(run: RunFrames) -> list[str]:
         )
     for server in run.servers.values():
         at_s = run.since_start_s(server.wall_ns)
-        gaps = np.diff(at_s)
-        long = np.flatnonzero(gaps > gap_limit_s(server.interval_s))
-        spans = ", ".join(f"{at_s[index]:.0f} to {at_s[index + 1]:.0f} s" for index in long[:5])
-        if len(long):
+        if len(long := np.flatnonzero(np.diff(at_s) > gap_limit_s(server.interval_s))):
+            spans = ", ".join(f"{at_s[index]:.0f} to {at_s[index + 1]:.0f} s" for index in long[:5])
             more = f" and {len(long) - 5} more times" if len(long) > 5 else ""
             sentences.append(f"{server.target} was not scraped from {spans}{more}: its figures are not known there")
         if server.restarted.any():
@@ -30,15 +28,14 @@ def warnings(run: RunFrames) -> list[str]:
             sentences.append(
                 f"{server.target} restarted, or its counters were reset, before {when}: counts since the previous scrape are lost"
             )
-    ends = [span.end_s for span in run.phases]
-    if run.phases and None not in ends:
-        for worker, first_s, last_s in zip(
-            *(run.workers[name] for name in ("worker", "first_s", "last_s")), strict=True
-        ):
-            early, late = -float(first_s), float(last_s) - max(end for end in ends if end is not None)
-            if max(early, late) > APART_S:
+    ends = [span.end_s for span in run.phases if span.end_s is not None]
+    if ends and len(ends) == len(run.phases):
+        workers = zip(*(run.workers[name] for name in ("worker", "first_s", "last_s")), strict=True)
+        for worker, first_s, last_s in workers:
+            outside_s = max(-float(first_s), float(last_s) - max(ends))
+            if outside_s > APART_S:
                 sentences.append(
-                    f"turns of worker {worker} are up to {max(early, late):.0f} s outside the run: its clock differs from the "
+                    f"turns of worker {worker} are up to {outside_s:.0f} s outside the run: its clock differs from the "
                     "master's, so its turns are misplaced against server figures; durations within a turn are correct"
                 )
     return sentences

@@ -108,7 +108,7 @@ class Sample:
 _ALL_COUNTED, _FEW_TURNS = 0.8, 5
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Recorded:
     """Documents of a run directory. `marks`: events of the run; `others`: of imported results, which have no summary."""
 
@@ -119,32 +119,23 @@ class Recorded:
     others: OtherRequests | None = None
 
 
-@dataclass(frozen=True)
-class RunFrames:
+@dataclass(frozen=True, kw_only=True)
+class RunFrames(Recorded):
     """Frames of one run. `turns`: one row per turn with INSTANTS as `<name>_s` and PER_TURN; `events`: in time order.
 
     `users`: t_s, users. `sample`: the turns that `turns` and `events` hold; None: all. `batches`, `event_batches` and `workers`
     are of all turns in any case.
     """
 
-    path: Path
-    manifest: Manifest
-    summary: Summary | None
     start_wall_ns: int
     phases: tuple[PhaseSpan, ...]
     turns: Frame
     events: Events
     servers: Mapping[str, ServerSeries]
     users: Frame
-    marks: list[Mark]
     notes: tuple[str, ...]
     log: VllmLog | None = None
     sample: Sample | None = None
-    others: OtherRequests | None = None  # of imported results, which have no summary
-
-    @property
-    def recorded(self) -> Recorded:
-        return Recorded(self.path, self.manifest, self.summary, tuple(self.marks), self.others)
 
     def batches(self, *columns: str) -> Iterator[Frame]:
         """Yield frames of all turns, none of them empty: one with all columns if they are in memory, else many with these."""
@@ -176,10 +167,9 @@ class RunFrames:
 
         Without any, those of front ends that publish the requests in flight.
         """
-        running = {
-            target: server.in_front for target, server in self.servers.items() if names.RUNNING in server.metrics
-        }
-        return frozenset(target for target, in_front in running.items() if not in_front or all(running.values()))
+        running = [server for server in self.servers.values() if names.RUNNING in server.metrics]
+        engines = [server for server in running if not server.in_front]
+        return frozenset(server.target for server in engines or running)
 
     def answers_for(self, server: ServerSeries) -> bool:
         """Return True if the turns of a server are known: they were sent to its own address, or it alone counted all."""
@@ -252,7 +242,7 @@ def load(opened: OpenRun, server_log: Path | None = None, *, whole: bool = False
         events=events,
         servers=servers,
         users=locust_history.users(_text(run_dir / rundir.LOCUST_HISTORY, notes), start_wall_ns),
-        marks=[msgspec.structs.replace(mark, t_s=(mark.wall_ns - start_wall_ns) / NS_PER_S) for mark in marks],
+        marks=tuple(msgspec.structs.replace(mark, t_s=(mark.wall_ns - start_wall_ns) / NS_PER_S) for mark in marks),
         sample=sample,
         notes=tuple(dict.fromkeys(notes)),
     )
@@ -269,10 +259,7 @@ def _turns(files: Iterable[ClockedFile], every: int, notes: list[str]) -> tuple[
     A crash between the merge of a worker's parts and their removal leaves turns in two files: a part in a file that was read is
     left out.
     """
-    frames: list[Frame] = []
-    events: list[Events] = []
-    readable: list[ClockedFile] = []
-    merged: set[str] = set()
+    frames, events, readable, merged = list[Frame](), list[Events](), list[ClockedFile](), set[str]()
     for clocked in files:
         if clocked.file.path.name in merged:
             continue
@@ -359,17 +346,13 @@ def _note_irregular(folder: Path, notes: list[str]) -> None:
 
 
 def _start(
-    manifest: Manifest,
-    marks: list[Mark],
-    files: Iterable[TurnFile],
-    servers: Mapping[str, ServerSeries],
+    manifest: Manifest, marks: list[Mark], files: Iterable[TurnFile], servers: Mapping[str, ServerSeries]
 ) -> int | None:
     """Wall time of the master's anchor; without a manifest the earliest known time."""
     if manifest.anchor is not None:
         return manifest.anchor.wall_ns
-    known = [mark.wall_ns for mark in marks]
-    known += [int(server.wall_ns[0]) for server in servers.values()]
-    known += [file.anchor.wall_ns for file in files]
+    of_servers = (int(server.wall_ns[0]) for server in servers.values())
+    known = (*(mark.wall_ns for mark in marks), *of_servers, *(file.anchor.wall_ns for file in files))
     return min(known, default=None)
 
 
@@ -377,9 +360,8 @@ def _phases(manifest: Manifest, start_wall_ns: int) -> tuple[PhaseSpan, ...]:
     def since_s(wall_ns: int | None) -> float | None:
         return None if wall_ns is None else (wall_ns - start_wall_ns) / NS_PER_S
 
-    spans = []
-    for phase in manifest.phases:
-        start_s = since_s(phase.start_wall_ns)
-        if start_s is not None and phase.phase:
-            spans.append(PhaseSpan(phase.phase, start_s, since_s(phase.end_wall_ns)))
-    return tuple(spans)
+    return tuple(
+        PhaseSpan(phase.phase, start_s, since_s(phase.end_wall_ns))
+        for phase in manifest.phases
+        if (start_s := since_s(phase.start_wall_ns)) is not None and phase.phase
+    )

@@ -76,9 +76,7 @@ def _users_or_rate(runs: Sequence[Ran]) -> str:
 
 def _tokens(runs: Sequence[Ran]) -> str:
     prompt, output = (_between([run.input_tokens for run in runs]), _between([run.output_tokens for run in runs]))
-    if prompt and output:
-        return f"{prompt} prompt tokens and {output} output tokens"
-    return f"{prompt} prompt tokens" if prompt else f"{output} output tokens" if output else ""
+    return " and ".join(f"{count} {kind} tokens" for count, kind in ((prompt, "prompt"), (output, "output")) if count)
 
 
 def runs_text(pairs: int, quick: bool) -> str:
@@ -90,8 +88,7 @@ def runs_text(pairs: int, quick: bool) -> str:
 def _between(values: Sequence[float | None]) -> str:
     """Return one value, or the lowest and the highest; empty without a known one."""
     known = [value for value in values if value is not None]
-    ends = dict.fromkeys(map(number, (min(known), max(known)))) if known else ()
-    return " to ".join(ends)
+    return " to ".join(dict.fromkeys(map(number, (min(known), max(known))))) if known else ""
 
 
 def per_turn(total: int | None, reported: int | None) -> float | None:

@@ -10,7 +10,6 @@ in flight, so its client columns end where they would be incomplete.
 import csv
 import io
 import math
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -24,6 +23,7 @@ from inferload.figures.servers.server_figures import SERVER_FIGURES, page_block
 from inferload.figures.servers.server_formulas import Energy, Reading, Statistic
 from inferload.figures.turn_figures import HEADLINES
 from inferload.servers.series import ServerSeries
+from inferload.servers.window import ServerPage
 from inferload.turns.sketch import Floats
 
 from . import vllm_log
@@ -57,7 +57,7 @@ def build(frames: RunFrames) -> Frame:
     columns: dict[str, Column] = {
         "t_s": np.arange(seconds),
         "wall_s": frames.start_wall_ns / 1e9 + grid,
-        "phase": np.array(_phase_of(frames, grid), dtype=object),
+        "phase": _phase_of(frames, grid),
         "users": by_second.pop("users"),
         **_client(frames, seconds),
         **_targets(frames, grid + 1.0),
@@ -112,13 +112,12 @@ def _targets(frames: RunFrames, at_s: Floats) -> dict[str, Floats]:
     return {"targets": counts[np.searchsorted([t_s for t_s, _ in changes], at_s)]}
 
 
-def _phase_of(frames: RunFrames, grid: Floats) -> list[str]:
+def _phase_of(frames: RunFrames, grid: Floats) -> Column:
     """Phase at the middle of each second; empty without one."""
-    phases = [""] * len(grid)
+    phases = np.full(len(grid), "", dtype=object)
     for span in frames.phases:
         end_s = np.inf if span.end_s is None else span.end_s
-        for index in np.flatnonzero((grid + 0.5 >= span.start_s) & (grid + 0.5 < end_s)):
-            phases[int(index)] = span.phase
+        phases[(grid + 0.5 >= span.start_s) & (grid + 0.5 < end_s)] = span.phase
     return phases
 
 
@@ -173,9 +172,8 @@ def _cut(columns: dict[str, Floats], until_s: float, longest_s: float) -> None:
 def _count(at_s: Floats, seconds: int, weights: Floats | None = None) -> Floats:
     """Count per second; NaN times are ignored."""
     second, inside = _seconds_of(at_s, seconds)
-    return np.bincount(second[inside], weights=None if weights is None else weights[inside], minlength=seconds).astype(
-        np.float64
-    )
+    chosen = None if weights is None else weights[inside]
+    return np.bincount(second[inside], weights=chosen, minlength=seconds).astype(np.float64)
 
 
 def _seconds_of(at_s: Floats, seconds: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
@@ -225,30 +223,15 @@ def _in_second(statistic: Statistic, at_s: Floats, values: Floats, seconds: int)
     return np.asarray(np.divide(sums, counts, out=result, where=counts > 0))
 
 
-@dataclass(frozen=True, slots=True)
-class SecondsWindow:
+class SecondsWindow(ServerPage, frozen=True):
     """Each second of a run at a server, as a window of figures: gauges over its scrapes, counters at its bounds.
 
     Counters are unknown in gaps between scrapes. `at_s`: of the scrapes since the start of the run.
     """
 
-    server: ServerSeries
     at_s: Floats
     seconds: int
     part: float = 1.0
-
-    @property
-    def in_front(self) -> bool:
-        """True for a page of what stands before engines."""
-        return self.server.in_front
-
-    @property
-    def role_name(self) -> str | None:
-        """Name of the server's role."""
-        return self.server.role_name
-
-    def publishes(self, metric: str) -> bool:
-        return metric in self.server.metrics
 
     def gauge(self, reading: Reading, statistic: Statistic) -> Floats:
         """Return mean or maximum over the scrapes of each second."""
@@ -296,8 +279,7 @@ class SecondsWindow:
         limit_s = max(1.0, _GAP_FACTOR * float(np.median(gaps)))
         after = np.searchsorted(self.at_s, bounds_s, side="left")
         inside = (bounds_s >= self.at_s[0]) & (bounds_s <= self.at_s[-1])
-        near = gaps[np.clip(after - 1, 0, len(gaps) - 1)] <= limit_s
-        return np.asarray(inside & near)
+        return np.asarray(inside & (gaps[np.clip(after - 1, 0, len(gaps) - 1)] <= limit_s))
 
 
 def _server(server: ServerSeries, at_s: Floats, seconds: int) -> dict[str, Floats]:

@@ -30,6 +30,11 @@ _AT_ONCE = 65_536  # events
 NEEDED = (*_SECONDS.values(), "event_ns", "event_tokens", *_WORDS, "output_tokens")
 COLUMNS = tuple(dict.fromkeys((*NEEDED, *_PLAIN, "server", *chain(*(BY_KEY[name].columns for name in PER_TURN)))))
 ALL = (*_PLAIN, *_SECONDS, *PER_TURN, LONGEST_GAP, "ok")
+_SOURCES: Mapping[str, tuple[str, ...]] = {
+    **{name: (source,) for name, source in _SECONDS.items()},
+    **{name: (*BY_KEY[name].columns, "failure") for name in PER_TURN},
+    **{LONGEST_GAP: ("event_ns", "failure"), "ok": ("failure",), "target": ("target", "server")},
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,16 +65,7 @@ class Events:
 
 def sources(columns: Iterable[str]) -> tuple[str, ...]:
     """Return the columns of a turn file that these columns of a frame need."""
-    needed: list[str] = []
-    for name in columns:
-        if name in PER_TURN:
-            needed += [*BY_KEY[name].columns, "failure"]
-        elif name == LONGEST_GAP:
-            needed += ["event_ns", "failure"]
-        else:
-            needed.append("failure" if name == "ok" else _SECONDS.get(name, name))
-            needed += ["server"] if name == "target" else []
-    return tuple(dict.fromkeys(needed))
+    return tuple(dict.fromkeys(chain.from_iterable(_SOURCES.get(name, (name,)) for name in columns)))
 
 
 def turn_frame(table: pa.Table, shift_ns: int, columns: Sequence[str] = ALL) -> Frame:
@@ -153,24 +149,17 @@ def turn_events(table: pa.Table, shift_ns: int, first_row: int = 0) -> Events:
 
 def in_time_order(parts: list[Events]) -> Events:
     """Join the events of several tables in time order, and empty the list: 10 million events take 80 MB per column."""
-    columns: Mapping[str, list[npt.NDArray[np.generic]]] = {
-        field.name: [getattr(part, field.name) for part in parts] for field in fields(Events)
+    columns: dict[str, list[npt.NDArray[Any]]] = {
+        field.name: [getattr(part, field.name) for part in (*parts, _NO_EVENTS)] for field in fields(Events)
     }
     parts.clear()
-
-    def joined(name: str) -> npt.NDArray[np.generic]:
-        whole = np.concatenate(columns[name]) if columns[name] else np.array([], _TYPES.get(name, np.float64))
-        columns[name].clear()
-        return whole
-
-    at_s = joined("at_s")
+    at_s = np.concatenate(columns.pop("at_s"))
     order = np.argsort(at_s, kind="stable")
     at_s = at_s[order]
-    others = {name: joined(name)[order] for name in columns if name != "at_s"}
-    return Events(at_s, **others)  # type: ignore[arg-type]
+    return Events(at_s, **{name: np.concatenate(columns.pop(name))[order] for name in [*columns]})
 
 
-_TYPES = {"turn": np.int32}
+_NO_EVENTS = Events(np.zeros(0), np.zeros(0), np.zeros(0), np.zeros(0, dtype=np.int32))
 
 
 def _longest_gaps(table: pa.Table) -> Floats:
@@ -192,6 +181,5 @@ def _event_tokens(
     lengths = np.asarray(lists.value_lengths().fill_null(0).to_numpy(zero_copy_only=False), dtype=np.int64)
     reported = (lengths == counts) & lists.is_valid().to_numpy(zero_copy_only=False)
     selected = lists if reported.all() else lists.filter(pa.array(reported))
-    flat = selected.flatten().cast(pa.float64()).to_numpy(zero_copy_only=False)
-    tokens[reported[turn]] = flat
+    tokens[reported[turn]] = selected.flatten().cast(pa.float64()).to_numpy(zero_copy_only=False)
     return tokens

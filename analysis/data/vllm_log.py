@@ -11,6 +11,7 @@ known line that is not read is named.
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import chain, zip_longest
@@ -121,7 +122,7 @@ def parse(text: str) -> list[LogLine]:
 
 
 def _instant(stamp: re.Match[str]) -> tuple[int, int, int, int, int] | None:
-    month, day, hour, minute, second = (int(part) for part in stamp.groups())
+    month, day, hour, minute, second = map(int, stamp.groups())
     try:
         datetime(2000, month, day, hour, minute, second)  # a leap year
     except ValueError:
@@ -203,10 +204,8 @@ def _wall_s(day: tuple[int, int, int, int, int], near_s: float) -> float:
     year = datetime.fromtimestamp(near_s).year
     times_s = []
     for candidate in range(year - 4, year + 5):  # one of them is a leap year
-        try:
+        with suppress(ValueError):  # 29 February
             times_s.append(datetime(candidate, *day).timestamp())
-        except ValueError:  # 29 February
-            continue
     return min(times_s, key=lambda at: abs(at - near_s))
 
 

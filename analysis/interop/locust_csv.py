@@ -118,7 +118,6 @@ def load(path: Path, scrapes: Sequence[Path] = ()) -> RunFrames:
         events=in_time_order([]),
         servers=servers,
         users=Frame(columns),
-        marks=[],
         notes=tuple(notes),
     )
 

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from inferload.base import rundir
 from inferload.base.errors import explained
@@ -86,7 +87,7 @@ def write(run: RunFrames, folder: Path, options: ReportOptions, tables: tuple[Ta
         vllm_log.table(run.log),
     )
     drawn = pictures(run, table, reconciled.parts, notes, options.minute)
-    model = build(run.recorded, notes.all(), causes(diagnoses), cause=brief(diagnoses), prices=options.prices)
+    model = build(run, notes.all(), causes(diagnoses), cause=brief(diagnoses), prices=options.prices)
     model = replace(model, tables=(*tables, *model.tables, *(table for table in more if table is not None)))
     report = ReportFiles(
         model.announced, folder / rundir.REPORT_MD, folder / rundir.REPORT_HTML, folder / rundir.TIMELINE
@@ -100,7 +101,7 @@ def write(run: RunFrames, folder: Path, options: ReportOptions, tables: tuple[Ta
     return report
 
 
-def markdown(model: ReportModel, marks: list[Mark]) -> str:
+def markdown(model: ReportModel, marks: Sequence[Mark]) -> str:
     """Render the report as Markdown, without charts."""
     terms = Terms()
     for table in model.tables:
@@ -109,11 +110,10 @@ def markdown(model: ReportModel, marks: list[Mark]) -> str:
     return shell.markdown("report.md.j2", model=model, marks=marks, definitions=terms.defined())
 
 
-def html(model: ReportModel, marks: list[Mark], drawn: Pictures, plotly: str | None = None) -> str:
+def html(model: ReportModel, marks: Sequence[Mark], drawn: Pictures, plotly: str | None = None) -> str:
     """Render the report as HTML. `plotly`: as in `shell.html`."""
-    minutes = drawn.lanes
-    lanes = (
-        None if minutes is None else {"columns": minutes.columns, "minutes": minutes.minutes, "end_s": minutes.end_s}
-    )
-    chosen = None if minutes is None else minutes.chosen
-    return shell.html("report.html.j2", drawn.drawn, plotly, model=model, marks=marks, lanes=lanes, chosen=chosen)
+    context: dict[str, Any] = {"model": model, "marks": marks}
+    if (lanes := drawn.lanes) is not None:
+        shown = {"columns": lanes.columns, "minutes": lanes.minutes, "end_s": lanes.end_s}
+        context |= {"lanes": shown, "chosen": lanes.chosen}
+    return shell.html("report.html.j2", drawn.drawn, plotly, **context)

@@ -64,14 +64,33 @@ def windows_of(
     return windows
 
 
-class ServerWindow(Struct, frozen=True, dict=True):
+class ServerPage(Struct, frozen=True):
+    """What of a server's metrics page is the same in every window."""
+
+    server: ServerSeries
+
+    @property
+    def in_front(self) -> bool:
+        """True for a page of what stands before engines."""
+        return self.server.in_front
+
+    @property
+    def role_name(self) -> str | None:
+        """Name of the server's role."""
+        return self.server.role_name
+
+    def publishes(self, metric: str) -> bool:
+        """Return True if the page has the metric."""
+        return metric in self.server.metrics
+
+
+class ServerWindow(ServerPage, frozen=True, dict=True):
     """One server between two of its scrapes. `first`, `last`: their indices; None if the window does not have two.
 
     `interval_s`: configured interval of the scrapes; None: their median interval. `labels`: only of series with these.
     `of_ns`: ends of the window of all servers, of which it has a part, since it joined or left; None: it did not.
     """
 
-    server: ServerSeries
     first: int | None
     last: int | None
     start_wall_ns: int
@@ -169,23 +188,9 @@ class ServerWindow(Struct, frozen=True, dict=True):
         return float(np.max(np.diff(np.r_[self.start_wall_ns, inside, self.end_wall_ns]))) / NS_PER_S
 
     @property
-    def in_front(self) -> bool:
-        """True for a page of what stands before engines."""
-        return self.server.in_front
-
-    @property
-    def role_name(self) -> str | None:
-        """Name of the server's role."""
-        return self.server.role_name
-
-    @property
     def has_gpus(self) -> bool:
         """True for a page of a GPU exporter."""
         return any(map(self.publishes, names.GPU_METRICS))
-
-    def publishes(self, metric: str) -> bool:
-        """Return True if the page has the metric."""
-        return metric in self.server.metrics
 
     def gauge(self, reading: Reading, statistic: Statistic) -> Floats:
         """Return mean or maximum over the window's scrapes."""

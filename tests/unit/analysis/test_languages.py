@@ -186,7 +186,7 @@ def test_a_chinese_report_has_the_lines_and_numbers_of_the_english_one_without_i
     pages = []
     for chosen in language.LANGUAGES:
         with language.used(chosen):
-            page = report.markdown(build(opened.recorded, opened.notes), opened.marks)
+            page = report.markdown(build(opened, opened.notes), opened.marks)
         pages.append(page.partition("<details>")[0].replace("by hand once", "by hand 1").splitlines())
     numbers = [[sorted(re.findall(r"(?<![A-Za-z\d])\d(?:[\d.,]*\d)?", line)) for line in page] for page in pages]
     assert numbers[0] == numbers[1]
