@@ -52,11 +52,7 @@ _SERVERS = (
 _CLIENT = (("timestamps", "", "kernel: receive time of the packet; user: clock of the worker process at the read"),)
 
 _CACHE = (
-    (
-        "expected, unlimited cache",
-        "%",
-        "hit rate of an unlimited prefix cache, computed from the parts of the prompts",
-    ),
+    ("expected, unlimited cache", "%", "hit rate of an unlimited prefix cache, computed from the parts of the prompts"),
     (
         "expected, memory of the engine",
         "%",
@@ -65,11 +61,7 @@ _CACHE = (
     ("expected, upper bound", "%", "the same, if every part that may be shared counts as shared"),
     ("counted by the server", "%", "vllm:prefix_cache_hits_total / vllm:prefix_cache_queries_total over the run"),
     ("counted, with other tiers", "%", "the same, with hits in the tiers beyond the memory of the engines (`tiers`)"),
-    (
-        "reported with answers",
-        "%",
-        "usage.prompt_tokens_details.cached_tokens / prompt tokens, summed over turns",
-    ),
+    ("reported with answers", "%", "usage.prompt_tokens_details.cached_tokens / prompt tokens, summed over turns"),
 )
 
 _TURNS = (

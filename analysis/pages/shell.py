@@ -45,20 +45,14 @@ def html(template: str, drawn: Sequence[Picture] = (), plotly: str | None = None
     figures: dict[str, Any] = {"figures": {picture.key: texts.plot(picture.figure) for picture in drawn}}
     figures |= {"lanes": context.pop("lanes", None), "chosen": context.pop("chosen", None)}
     library = "" if not drawn else packed_plotly() if plotly is None else plotly
-    return (
-        environment(escape=True)
-        .get_template(template)
-        .render(
-            context
-            | {
-                "pictures": {picture.key: picture for picture in drawn},
-                "figures": _data(figures),
-                "plotly": Markup(library),
-                "terms": Terms(),
-                "unknown": (NOT_KNOWN, NOT_MEASURED),
-            }
-        )
-    )
+    context |= {
+        "pictures": {picture.key: picture for picture in drawn},
+        "figures": _data(figures),
+        "plotly": Markup(library),
+        "terms": Terms(),
+        "unknown": (NOT_KNOWN, NOT_MEASURED),
+    }
+    return environment(escape=True).get_template(template).render(context)
 
 
 def markdown(template: str, **context: Any) -> str:
@@ -142,11 +136,6 @@ def _in_script(data: bytes) -> str:
 
 
 def _data(document: dict[str, Any]) -> Data:
-    plain = _script_json(document)
+    text = escaping.escaped_lines(json.dumps(document, ensure_ascii=False, allow_nan=False, separators=(",", ":")))
+    plain = Markup(text.replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e"))
     return Data(plain, False) if len(plain) <= _PLAIN else Data(Markup(packed(plain)), True)
-
-
-def _script_json(document: dict[str, Any]) -> Markup:
-    text = json.dumps(document, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
-    text = escaping.escaped_lines(text)
-    return Markup(text.replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e"))

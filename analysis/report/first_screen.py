@@ -1,7 +1,7 @@
 """First screen of a page: server, load, headline figures and cause of a run, before anything else."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from inferload.base.numbers import NOT_KNOWN, NOT_MEASURED, duration, number, percent, plural
 from inferload.figures.figure import Head
@@ -45,10 +45,9 @@ def of_run(manifest: Manifest, results: Results | None, load: LoadText | None, c
     """Return the first screen of a run. `cause`: of the diagnosis."""
     run = manifest.run if results is None else manifest.known_of(results.run)
     engine, version = run.engine, run.versions.get("server")
-    names = manifest.stand_ins
     if engine and version and version not in engine:
         engine = f"{engine} {version}"
-    if names:
+    if names := manifest.stand_ins:
         engine = f"{engine}, stands for {' and '.join(names)}"
     facts = (
         ("Target", run.target),
@@ -62,7 +61,7 @@ def of_run(manifest: Manifest, results: Results | None, load: LoadText | None, c
         failed=() if results is None else (*_failed_gates(results.verdict.gates), *_failed_requests(results)),
         tiles=() if results is None else _tiles(results),
         cause=cause or f"not known: {_why_unknown(results)}",
-        simulated=simulated(manifest.stand_ins) if is_simulated(engine) else "",
+        simulated=simulated(names) if is_simulated(engine) else "",
     )
 
 
@@ -92,10 +91,8 @@ def _failed_gates(gates: Sequence[GateResult]) -> tuple[str, ...]:
 def _failed_requests(results: Results) -> tuple[str, ...]:
     """Return the most frequent failures of other requests; failed turns are in the cause."""
     lines = request_lines(results.other_requests.by_name)
-    return (
-        *lines[:_SHOWN_REQUESTS],
-        *(["further failed requests: see the table"] if len(lines) > _SHOWN_REQUESTS else []),
-    )
+    more = ["further failed requests: see the table"] if len(lines) > _SHOWN_REQUESTS else []
+    return (*lines[:_SHOWN_REQUESTS], *more)
 
 
 def _measured(gate: GateResult) -> str:
@@ -104,36 +101,25 @@ def _measured(gate: GateResult) -> str:
 
 def _tiles(results: Results) -> tuple[Tile, ...]:
     rates = results.rates
-    tiles = [
-        *(
-            _percentile(figure, results.latency_of(figure.key))
-            for figure in brief_of(lambda figure: bool(results.latency_of(figure.key).count))
-        ),
-        *_requests(results),
-        _failures(results),
-    ]
+    shown = brief_of(lambda figure: bool(results.latency_of(figure.key).count))
+    latencies = (_percentile(figure, results.latency_of(figure.key)) for figure in shown)
+    tiles = [*latencies, *_requests(results), _failures(results)]
     tokens = OUTPUT if results.turns.streamed else INPUT
     if rates.get(tokens.key):
-        detail = f"{number(rates.get(TURNS.key))} turns/s"
-        tiles.append(Tile(tokens.head(), number(rates[tokens.key]), detail))
-    if rates.get(ATTAINMENT.key) is not None:
+        tiles.append(Tile(tokens.head(), number(rates[tokens.key]), f"{number(rates.get(TURNS.key))} turns/s"))
+    if (attained := rates.get(ATTAINMENT.key)) is not None:
         goodput = f"goodput {number(rates.get(GOODPUT.key))} turns/s"
-        tiles.append(Tile(ATTAINMENT.head(), percent(rates[ATTAINMENT.key]), goodput))
-    return tuple(Tile(tile.label, tile.value, "" if NOT_KNOWN in tile.detail else tile.detail) for tile in tiles)
+        tiles.append(Tile(ATTAINMENT.head(), percent(attained), goodput))
+    return tuple(replace(tile, detail="") if NOT_KNOWN in tile.detail else tile for tile in tiles)
 
 
 def _percentile(figure: TurnFigure, block: Distribution) -> Tile:
     label = figure.head("p95")
     if not block.count:
         return Tile(label, NOT_MEASURED, "no streamed turns")
-    marked = block.is_marked("p95")
-    interval = block.intervals.get("p95")
-    of = (
-        f"{bounds_text(*interval)} (95 %)"
-        if marked and interval
-        else f"p50 {number(block.p50)}{' ~' if block.is_marked('p50') else ''}"
-    )
-    return Tile(label, number(block.p95) + (" ~" if marked else ""), of)
+    p50, p95 = (number(block.statistic(q)) + (" ~" if block.is_marked(q) else "") for q in ("p50", "p95"))
+    interval = block.intervals.get("p95") if block.is_marked("p95") else None
+    return Tile(label, p95, f"{bounds_text(*interval)} (95 %)" if interval else f"p50 {p50}")
 
 
 def _requests(results: Results) -> list[Tile]:

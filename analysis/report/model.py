@@ -90,17 +90,12 @@ def build(
     path, manifest, summary, others = recorded.path, recorded.manifest, recorded.summary, recorded.others
     run = manifest.run if summary is None else manifest.known_of(summary.run)
     level = _level(summary) if others is None else "foreign"
-    name = run.scenario or path.name
-    simulated = is_simulated(run.engine)
-    title = f"{name} on {'the simulator' if simulated else run.engine or 'an unknown engine'}"
-    if others is not None:
-        title = f"{name}, by Locust"
+    server = "the simulator" if is_simulated(run.engine) else run.engine or "an unknown engine"
+    title = f"{run.scenario or path.name}{f' on {server}' if others is None else ', by Locust'}"
     unreadable = Notes(tuple(notes))
-
     readable = unreadable.unless_damaged
     outcome = None if summary is None or level in ("incomplete", "foreign") else summary.outcome
-    headline = INCOMPLETE if outcome is None else outcome.headline
-    headline = headline if others is None else LIMITATION
+    headline = LIMITATION if others is not None else INCOMPLETE if outcome is None else outcome.headline
     shown = summary if others is None else Results(turns=_NO_TURNS, other_requests=others)
     load = readable("the load", lambda: recorded_load(manifest, recorded.marks))
     parts: dict[str, Any] = {
@@ -145,13 +140,12 @@ def _with_cost(
     """
     variant = None if manifest.variant is None else {"hardware": {"gpus": manifest.variant.gpus}}
     prices = with_gpus(given.over(recorded_prices(manifest, path)), variant)
+    share = prompt_price_share(prices, summary.turns.input_tokens, summary.turns.cached_tokens)
     found: list[tuple[Head, Cell]] = [
         (Head(COST.title, COST.name), per_million(prices, summary.rates.get(OUTPUT.key))),
         (Head("Cost of a million good turns", COST.name), per_million(prices, summary.rates.get(GOODPUT.key))),
+        (Head("Price of prompts, of uncached ones"), None if share is None else percent(share)),
     ]
-    turns = summary.turns
-    share = prompt_price_share(prices, turns.input_tokens, turns.cached_tokens)
-    found.append((Head("Price of prompts, of uncached ones"), None if share is None else percent(share)))
     rows = [row for row in found if row[1] is not None]
     return tuple(replace(table, rows=[*table.rows, *rows]) if table.key == "business" else table for table in tables)
 
@@ -173,10 +167,8 @@ def _remarks(manifest: Manifest, reasons: Sequence[Reason], unreadable: Sequence
     """Return the lines without effect on the verdict."""
     without_effect = [reason for reason in reasons if not reason.decides]
     lines = [f"{each.text} ({each.code}, {each.phase}, no effect on the verdict)" for each in without_effect]
-    lines += unreadable
-    if manifest.insecure:
-        lines.append("The server's certificate was not checked (--insecure).")
-    return tuple(filter(None, lines))
+    insecure = "The server's certificate was not checked (--insecure)." if manifest.insecure else ""
+    return tuple(filter(None, [*lines, *unreadable, insecure]))
 
 
 def _facts(run: Run, manifest: Manifest, summary: Summary | None) -> tuple[tuple[str, str], ...]:
@@ -188,29 +180,24 @@ def _facts(run: Run, manifest: Manifest, summary: Summary | None) -> tuple[tuple
     variant = "" if manifest.variant is None else f"variant {manifest.variant.name or 'without a name'}"
     hosts = f"on {', '.join(manifest.hosts)}" if manifest.hosts else ""
     origins = {"records": "the records of all turns (exact)", "sketches": "sketches (within 0.25 %)"}
-    origin = None if summary is None else origins.get(summary.percentiles_from or "")
-    missing = None if summary is None else summary.turn_records.why
+    exactness = () if summary is None else (origins.get(summary.percentiles_from or ""), summary.turn_records.why)
     facts = [
         ("Scenario", _joined(run.scenario, f"digest {run.digest[:12]}" if run.digest else "")),
         *_program(manifest),
-        ("Target", _text(run.target)),
-        ("Model", _text(run.model)),
+        ("Target", _joined(run.target)),
+        ("Model", _joined(run.model)),
         ("Engine", _joined(run.engine, variant)),
-        ("Seed", _text(run.seed)),
-        ("Started", _text(run.started_at)),
+        ("Seed", _joined(run.seed)),
+        ("Started", _joined(run.started_at)),
         ("Phases", ", ".join(phases) or NOT_KNOWN),
         ("Measured window", duration(None if summary is None else summary.window_s)),
         ("Workers", _joined(len(manifest.workers) or None, hosts)),
-        ("Stopped by", _text(manifest.stop_reason)),
-        ("Percentiles from", _joined(origin, missing)),
-        ("Versions", ", ".join(f"{name} {version}" for name, version in run.versions.items()) or NOT_KNOWN),
-        ("Run", _text(run.id)),
+        ("Stopped by", _joined(manifest.stop_reason)),
+        ("Percentiles from", _joined(*exactness)),
+        ("Versions", _joined(*(f"{name} {version}" for name, version in run.versions.items()))),
+        ("Run", _joined(run.id)),
     ]  # fmt: skip
     return tuple(facts)
-
-
-def _text(value: object) -> str:
-    return NOT_KNOWN if value is None or value == "" else str(value)
 
 
 def _program(manifest: Manifest) -> list[tuple[str, str]]:

@@ -144,9 +144,8 @@ def reconcile(frames: RunFrames) -> Reconciled:
         checks.append(CounterCheck("front end", "not known", text))
     if not frames.servers:
         checks.append(CounterCheck("sums", "not known", "no server metrics were scraped"))
-    several = [server for server in frames.servers.values() if server.replicas > 1]
-    for server in several:
-        checks.append(CounterCheck("sums", "not known", left_out(server.target, server.replicas)))
+    several = [left_out(server.target, server.replicas) for server in frames.servers.values() if server.replicas > 1]
+    checks += [CounterCheck("sums", "not known", text) for text in several]
     if frames.servers and not spans and not several:
         text = (
             "no scrape around the measured turns shows the server idle, so its counters include partial turns: scrape until the "
@@ -177,16 +176,15 @@ def sent_requests(frames: RunFrames) -> tuple[SentRequests, ...]:
     for server in frames.manifest.targets:
         each = np.concatenate(attempts.get(server.url, [np.zeros(0)]))
         retried, unsent = int((each > 1).sum()), int((each == 0).sum())
-        canaries = _canaries(frames, [server.url])
+        canaries = _canaries(frames).get(server.url, 0)
         counts.append(SentRequests(server.url, server.before_load.requests, len(each), retried, unsent, canaries))
     return tuple(counts)
 
 
-def _canaries(frames: RunFrames, targets: Iterable[str] | None = None) -> int:
-    """Return the canary requests to some servers; None: to all."""
+def _canaries(frames: RunFrames) -> Mapping[str, int]:
+    """Return the canary requests by server."""
     canary = None if frames.summary is None else frames.summary.canary
-    by_target = {} if canary is None else canary.by_target
-    return sum(by_target.get(target, 0) for target in (by_target if targets is None else targets))
+    return {} if canary is None else canary.by_target
 
 
 def _times_check(table: Frame, remedy: str) -> CounterCheck:
@@ -205,8 +203,9 @@ def _times_check(table: Frame, remedy: str) -> CounterCheck:
         return CounterCheck("parts of a turn", "does not add up", text)
     missing = len(table) - len(known)
     rest = f"; {missing:,} turns without server times" if missing else ""
-    text = f"the server times are consistent with all {len(known):,} turns{rest}"
-    return CounterCheck("parts of a turn", "adds up", text)
+    return CounterCheck(
+        "parts of a turn", "adds up", f"the server times are consistent with all {len(known):,} turns{rest}"
+    )
 
 
 def _count_checks(span: IdleSpan, page: PageKind | None) -> list[CounterCheck]:
@@ -242,10 +241,8 @@ def _why(counted: Counted, span: IdleSpan, text: str) -> tuple[Outcome, str]:
     if (counted.surplus or 0) < 0:
         reason = "the server counted fewer than the client"
     elif span.complete and ((requests != 0 and outputs == 0) or (no_prompt and counted is span.requests)):
-        return (
-            "not known",
-            f"{text}; a server counts a request with its prompt for each choice (n) and prompt of a turn",
-        )
+        of_choices = "a server counts a request with its prompt for each choice (n) and prompt of a turn"
+        return "not known", f"{text}; {of_choices}"
     elif (no_prompt or (prompts is None and (requests or 0) <= 0)) and 0 < (outputs or 0) <= span.accepted_drafts:
         behind = f"{text}; accepted drafts behind the end of an answer, such as a stop string, are not sent"
         return "adds up" if no_prompt else "not known", behind
@@ -364,10 +361,8 @@ def _idle_span(frames: RunFrames, group: Sequence[ServerSeries]) -> IdleSpan | N
             return None
         first, last = edges
         windows.append(ServerWindow(server, first, last, int(server.wall_ns[first]), int(server.wall_ns[last])))
-    begins, ends = (
-        frames.since_start_s(np.array([getattr(window, at) for window in windows]))
-        for at in ("start_wall_ns", "end_wall_ns")
-    )
+    begins = frames.since_start_s(np.array([window.start_wall_ns for window in windows]))
+    ends = frames.since_start_s(np.array([window.end_wall_ns for window in windows]))
     start_s, end_s = float(begins.min()), float(ends.max())
     sums, between = _SpanSums(), 0
     columns = ("sent_s", "failure", "finish_reason", "input_tokens", "output_tokens", "attempts", "texts")
@@ -377,10 +372,10 @@ def _idle_span(frames: RunFrames, group: Sequence[ServerSeries]) -> IdleSpan | N
         between += int(((own["sent_s"] < begins.max()) | (own["sent_s"] > ends.min())).sum())
         if len(own):
             sums.add(own)
-    alone = len(group) == 1 and group[0].target in frames.sent_to
-    sums.unsure[CANARIES] = _canaries(frames, [group[0].target] if alone else None)
     if between:
         return None
+    alone, canaries = len(group) == 1 and group[0].target in frames.sent_to, _canaries(frames)
+    sums.unsure[CANARIES] = canaries.get(group[0].target, 0) if alone else sum(canaries.values())
     return IdleSpan(
         target=group[0].target if len(group) == 1 else "",
         start_s=start_s,
@@ -403,26 +398,25 @@ def _sum(counts: Iterable[float | None]) -> int | None:
 
 def tables(reconciled: Reconciled) -> tuple[Table, ...]:
     """Return the tables of the report: latency breakdown and checks."""
-    marked = "" if reconciled.sample is None else f"From {reconciled.sample}. "
+    note = "" if reconciled.sample is None else f"From {reconciled.sample}. "
+    note += "In milliseconds; means of the turns of each band, planned start to last token. "
     if reconciled.per_turn:
-        source = "Queue, prefill and decode are reported by the server per turn."
+        note += "Queue, prefill and decode are reported by the server per turn."
     elif len(reconciled.parts) and timed(reconciled.parts).all():
-        source = (
+        note += (
             "Prefill and decode are reported by the server per turn; the queue is not, and is one with the front end."
         )
     else:
-        source = "Queue, prefill and decode are not known per turn; the server has only means."
-    note = f"{marked}In milliseconds; means of the turns of each band, planned start to last token. {source}"
+        note += "Queue, prefill and decode are not known per turn; the server has only means."
     rows = [
         (band.label, band.turns, band.total_ms, *(band.means[name] for name in PARTS))
         for band in bands(reconciled.parts)
     ]
-    of_one = [check.check.removesuffix(TOGETHER).partition(" at http")[0] for check in reconciled.checks]
-    terms = ["output tokens, both" if name == "output tokens" else name for name in of_one]
-    checks = [
-        (Head(check.check, term), check.outcome, check.text)
-        for check, term in zip(reconciled.checks, terms, strict=True)
-    ]
+    checks = []
+    for check in reconciled.checks:
+        figure = check.check.removesuffix(TOGETHER).partition(" at http")[0]
+        term = "output tokens, both" if figure == "output tokens" else figure
+        checks.append((Head(check.check, term), check.outcome, check.text))
     sent = [
         (books.target, books.before_load, books.turns, books.unsent, books.retried, books.canaries, books.total)
         for books in reconciled.requests

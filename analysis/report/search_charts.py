@@ -31,14 +31,9 @@ def picture(document: SearchDocument) -> Picture | None:
         data += [trace for trace in (_attainment(rows, label, colour), _figures(rows, label, colour)) if trace["x"]]
     data += _throughput(points)
     data += _overloaded(points)
+    figure = {"data": data, "layout": _layout(document, points)}
     terms = ("turns per s", "goodput turns per s")
-    return Picture(
-        "curve",
-        "Attainment and throughput by load",
-        _NOTE,
-        {"data": data, "layout": _layout(document, points)},
-        terms,
-    )
+    return Picture("curve", "Attainment and throughput by load", _NOTE, figure, terms)
 
 
 Rows = list[tuple[Point, ConditionResult]]
@@ -150,16 +145,13 @@ def _ticks(points: list[Point]) -> PlotlyDict:
 
 
 def _lines(document: SearchDocument) -> list[PlotlyDict]:
-    shapes = [_across("y2", 100.0)]
     shares = {entry.share for point in document.points for entry in point.conditions if entry.share is not None}
-    shapes += [_across("y", 100 * share) for share in sorted(shares)]
+    shapes = [_across("y2", 100.0), *(_across("y", 100 * share) for share in sorted(shares))]
     answer = document.answer
     for level, colour in () if answer is None else ((answer.holds, GREEN), (answer.breaks, RED)):
         if level is not None:
-            line = {"color": colour, "width": 1.4, "dash": "solid"}
-            shapes.append(
-                {"type": "line", "xref": "x", "yref": "paper", "x0": level, "x1": level, "y0": 0, "y1": 1, "line": line}
-            )
+            ends = {"xref": "x", "yref": "paper", "x0": level, "x1": level, "y0": 0, "y1": 1}
+            shapes.append({"type": "line", **ends, "line": {"color": colour, "width": 1.4, "dash": "solid"}})
     return shapes
 
 

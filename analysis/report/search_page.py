@@ -48,25 +48,23 @@ def make_search(folder: Path) -> tuple[str, Path, Path]:
 
 
 def headline(document: SearchDocument) -> str:
-    if document.tiers and document.answer is not None:
-        return "; ".join(f"{each.tier}: {each.answer.text}" for each in document.every if each.answer is not None)
     if document.answer is None:
         return f"Sweep of {document.scenario.name} at {len(document.points)} loads, against {document.slo}"
+    if document.tiers:
+        return "; ".join(f"{each.tier}: {each.answer.text}" for each in document.every if each.answer is not None)
     return document.answer.text[:1].upper() + document.answer.text[1:]
 
 
 def markdown(document: SearchDocument, runs: Runs = MappingProxyType({})) -> str:
     """Render the page as Markdown, without charts. `runs`: of the points, by their names there."""
-    simulated = _first_screen(document, runs).simulated
-    return shell.markdown("search.md.j2", **_model(document), simulated=simulated)
+    return shell.markdown("search.md.j2", **_model(document), simulated=_first_screen(document, runs).simulated)
 
 
 def html(document: SearchDocument, runs: Runs = MappingProxyType({}), plotly: str | None = None) -> str:
     """Render the page as HTML. `runs`: as in `markdown`; `plotly`: as in `shell.html`."""
-    model = _model(document)
-    screen = _first_screen(document, runs)
+    context = {**_model(document), "first": _first_screen(document, runs)}
     drawn = (search_charts.picture(document), _throughput(document, runs))
-    return shell.html("search.html.j2", [chart for chart in drawn if chart is not None], plotly, **model, first=screen)
+    return shell.html("search.html.j2", [chart for chart in drawn if chart is not None], plotly, **context)
 
 
 def _first_screen(document: SearchDocument, runs: Runs) -> FirstScreen:
@@ -77,12 +75,8 @@ def _first_screen(document: SearchDocument, runs: Runs) -> FirstScreen:
     above = [point for point in points if shown is not None and point.level > shown.level] or points
     run = None if shown is None else _last_of(shown, runs, rundir.MANIFEST, rundir.SUMMARY)
     manifest, summary = (Manifest(target=document.target), None) if run is None else (run.manifest, run.summary)
-    screen = of_run(
-        manifest,
-        summary,
-        None,
-        next((cause for point in above if (cause := _cause(point, document, runs))), ""),
-    )
+    causes = (_cause(point, document, runs) for point in above)
+    screen = of_run(manifest, summary, None, next(filter(None, causes), ""))
     levels = [short(point.level) for point in points]
     tested = f"{levels[0]} to {levels[-1]} {document.unit}, {plural(len(levels), 'load')}" if levels else NOT_KNOWN
     if summary is not None and shown is not None:
@@ -124,6 +118,7 @@ def _limits(document: SearchDocument) -> dict[str, float]:
 
 def _model(document: SearchDocument) -> dict[str, Any]:
     spent, answer = document.spent, document.answer
+    answers = [(each.tier, each.answer) for each in document.every if each.answer is not None]
     notes = [
         f"{short(point.level)} {document.unit}: {note}"
         for point in document.points
@@ -138,16 +133,14 @@ def _model(document: SearchDocument) -> dict[str, Any]:
         ("points", f"{spent.looks} runs at {spent.loads} loads"),
         ("time", duration(spent.used_s) + (f" of {duration(spent.budget_s)}" if spent.budget_s else "")),
         ("seed", NOT_KNOWN if document.seed is None else str(document.seed)),
+        *((f"ended because {tier}".rstrip(), each.ended_text) for tier, each in answers),
     ]
-    for each in document.every:
-        if each.answer is not None:
-            facts.append((f"ended because {each.tier}".rstrip(), each.answer.ended_text))
     if answer is not None:
         facts.append(("error", f"the two decided loads are wrong in at most {percent(1 - answer.level)} of searches"))
     return {
         "title": f"{'Search' if answer else 'Sweep'}: {document.scenario.name}",
         "headline": headline(document),
-        "level": "valid" if all(each.answer is None or each.answer.resolved for each in document.every) else "suspect",
+        "level": "valid" if all(each.resolved for _, each in answers) else "suspect",
         "facts": facts,
         "notes": notes,
         "points": _points(document),
@@ -158,15 +151,8 @@ def _model(document: SearchDocument) -> dict[str, Any]:
 def _points(document: SearchDocument) -> Table:
     """Return the table of the points of one tier."""
     labels = list(dict.fromkeys(entry.label for point in document.points for entry in point.conditions))
-    columns: tuple[str | Head, ...] = (
-        Head(document.unit, "load"),
-        "verdict",
-        *labels,
-        TURNS.head(),
-        GOODPUT.head(),
-        "measured",
-        "run",
-    )
+    rates = (TURNS.head(), GOODPUT.head())
+    columns: tuple[str | Head, ...] = (Head(document.unit, "load"), "verdict", *labels, *rates, "measured", "run")
     key, title = (f"points-{document.tier}", f"Points: {document.tier}") if document.tier else ("points", "Points")
     return Table(key, title, columns, [_row(point, labels) for point in document.points], _POINTS)
 
@@ -190,8 +176,7 @@ def _condition(entry: ConditionResult | None, point: Point) -> Cell:
     if not entry.values:
         return NOT_MEASURED
     figure = "above all samples" if entry.figure is None else number(entry.figure)
-    if entry.share is None:
-        if entry.high is None:
-            return f"{figure} (no interval yet)"
-        return f"{figure} ({number(entry.low)} to {number(entry.high)})"
-    return f"{figure}; {percent(entry.value)} within ({percent(entry.low)} to {percent(entry.high)})"
+    if entry.share is not None:
+        return f"{figure}; {percent(entry.value)} within ({percent(entry.low)} to {percent(entry.high)})"
+    interval = "no interval yet" if entry.high is None else f"{number(entry.low)} to {number(entry.high)}"
+    return f"{figure} ({interval})"
