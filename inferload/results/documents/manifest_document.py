@@ -71,29 +71,34 @@ class Phase(Struct, frozen=True, kw_only=True):
         return cls(phase=window.phase, start_wall_ns=anchor.to_wall_ns(window.start_ns), end_wall_ns=end_wall_ns)
 
 
-class Worker(Struct, frozen=True, kw_only=True):
-    """A worker. Offsets are its clocks minus the master's."""
+class WorkerOutcome(Struct, frozen=True):
+    """What the manifest and the counts of a run have of a worker. Offsets are its clocks minus the master's."""
 
     name: str
-    stripe: Count | None = None
+    wall_offset_ns: Offset = 0
     host: str | None = None
-    pid: int | None = None
     folder: str | None = None
+    readers: tuple[SocketReader, ...] = ()  # by target
+    lost: bool = False
+    left: bool = False  # it drained by itself while the run went on
+    missing_reports: Count = 0
+    turns: Count = 0  # that ended, by its reports
+    written: Count | None = None  # records on its disk at its end; None: unknown
+    at_hand: Count | None = None  # records in the run directory; None: not counted
+    held_back: str | None = None  # why it did not send all of its records
+    write_error: str | None = None  # of its records: the first write that failed, or the removal of files
+
+
+class Worker(WorkerOutcome, frozen=True, kw_only=True):
+    """A worker."""
+
+    stripe: Count | None = None
+    pid: int | None = None
     anchor: Anchor | None = None
     reader: str | None = None  # native, python or mixed
-    readers: list[SocketReader] = []  # by target
     clock_offset_ns: Offset | None = None
     clock_rtt_ns: Count | None = None
     one_clock: bool = False
-    wall_offset_ns: Offset | None = None
-    turns: Count | None = None
-    written: Count | None = None
-    at_hand: Count | None = None
-    held_back: str | None = None
-    write_error: str | None = None
-    lost: bool = False
-    left: bool = False
-    missing_reports: Count = 0
     longest_silence_s: Number | None = None
 
 

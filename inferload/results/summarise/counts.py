@@ -13,6 +13,7 @@ from msgspec import Struct, field, structs
 from inferload.base import rundir
 from inferload.base.clock import NS_PER_S, Anchor
 from inferload.results.abort_conditions import AbortReached
+from inferload.results.documents.manifest_document import WorkerOutcome
 from inferload.results.documents.summary_document import (
     Canary,
     Exceptions,
@@ -28,7 +29,6 @@ from inferload.scenario import scenario as scenarios
 from inferload.servers.roles import Role
 from inferload.turns.client_health import HealthSet
 from inferload.turns.record import Phase, PhaseWindow, stepped
-from inferload.turns.socket_reader import SocketReader
 from inferload.turns.tally import TallySet
 from inferload.workload.content.chat_template import ChatTemplate
 from inferload.workload.content.data import DataContext
@@ -36,24 +36,11 @@ from inferload.workload.content.data import DataContext
 Arm = Literal["cold", "warming", "warm"]
 
 
-class EndedWorker(Struct, frozen=True):
-    """One worker. Offsets: its clocks minus the master's. `uncertainty_ns`: of `offset_ns`; None in the master's process."""
+class EndedWorker(WorkerOutcome, frozen=True):
+    """One worker. `uncertainty_ns`: of `offset_ns`; None in the master's process."""
 
-    name: str
     offset_ns: int = 0
-    wall_offset_ns: int = 0
     uncertainty_ns: int | None = None
-    host: str | None = None
-    folder: str | None = None
-    readers: tuple[SocketReader, ...] = ()  # by target
-    lost: bool = False
-    left: bool = False  # it drained by itself while the run went on
-    missing_reports: int = 0
-    turns: int = 0  # that ended, by its reports
-    written: int | None = None  # records on its disk at its end; None: unknown
-    at_hand: int | None = None  # records in the run directory; None: not counted
-    held_back: str | None = None  # why it did not send all of its records
-    write_error: str | None = None  # of its records: the first write that failed, or the removal of files
 
     @property
     def held_back_records(self) -> int:

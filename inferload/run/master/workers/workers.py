@@ -161,6 +161,7 @@ class Member(Struct):
             "wall_offset_ns": self.clock.wall_offset_ns,
             "host": self.facts.get("host"),
             "folder": self.facts.get("folder"),
+            "readers": self.readers,
             "lost": self.lost,
             "left": self.left,
             "missing_reports": self.missing_reports,
@@ -174,7 +175,6 @@ class Member(Struct):
             **self._outcome(),
             offset_ns=self.clock.offset_ns,
             uncertainty_ns=None if self.client_id is None else self.clock.uncertain_ns,
-            readers=self.readers,
         )
 
     def manifest(self) -> Worker:
@@ -184,7 +184,6 @@ class Member(Struct):
             pid=self.facts.get("pid"),
             anchor=self.facts.get("anchor"),
             reader=readers.common(readers.uses_of([self.readers])),
-            readers=list(self.readers),
             clock_offset_ns=self.clock.offset_ns,
             clock_rtt_ns=self.clock.rtt_ns,
             one_clock=self.clock.one_clock,
