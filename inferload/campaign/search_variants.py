@@ -129,10 +129,7 @@ def _resumed(arguments: argparse.Namespace) -> tuple[Path, VariantsPlan]:
     folder = arguments.resume
     if arguments.variants or arguments.engine:
         raise UsageError(f"--resume {folder}: the folder has its own plan; remove --variants and --engine")
-    try:
-        return folder, msgspec.convert(rundir.read_object(folder / PLAN), VariantsPlan)
-    except msgspec.ValidationError as error:
-        raise typed_documents.invalid(folder / PLAN, error) from error
+    return folder, typed_documents.read(folder / PLAN, VariantsPlan)
 
 
 def _changed(arguments: argparse.Namespace, **changes: object) -> argparse.Namespace:

@@ -6,15 +6,12 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-import msgspec
-
 from inferload.base import rundir
 from inferload.base.arrow import pa
 from inferload.base.errors import UsageError
-from inferload.results.documents import typed_documents
 from inferload.results.documents.manifest_document import Manifest
 from inferload.results.documents.summary_document import Summary
-from inferload.results.documents.typed_documents import Document
+from inferload.results.documents.typed_documents import read_typed
 from inferload.results.summarise.counts import Counts
 from inferload.servers import scrapes_file
 from inferload.turns.open_files import TurnFiles
@@ -44,11 +41,11 @@ class OpenRun:
 
     @cached_property
     def manifest(self) -> Manifest:
-        return self._typed(rundir.MANIFEST, Manifest)
+        return read_typed(self.path / rundir.MANIFEST, self.object(rundir.MANIFEST), Manifest)
 
     @cached_property
     def summary(self) -> Summary:
-        return self._typed(rundir.SUMMARY, Summary)
+        return read_typed(self.path / rundir.SUMMARY, self.object(rundir.SUMMARY), Summary)
 
     @cached_property
     def counts(self) -> Counts:
@@ -85,9 +82,3 @@ class OpenRun:
     def close(self) -> None:
         """Close the files of turns. What was read of other files is kept."""
         self.__dict__.pop("turns", None)
-
-    def _typed(self, name: str, kind: type[Document]) -> Document:
-        try:
-            return typed_documents.typed(self.object(name), kind)
-        except msgspec.ValidationError as error:
-            raise typed_documents.invalid(self.path / name, error) from error

@@ -14,8 +14,13 @@ Document = TypeVar("Document", bound=msgspec.Struct)
 
 def read(path: Path, kind: type[Document]) -> Document:
     """Read a JSON document of a run. UsageError if it is missing or invalid, or has a value of another type."""
+    return read_typed(path, rundir.read_object(path), kind)
+
+
+def read_typed(path: Path, document: Mapping[str, Any], kind: type[Document]) -> Document:
+    """Return a document that was read from a file as its type; UsageError if a value has another one."""
     try:
-        return typed(rundir.read_object(path), kind)
+        return typed(document, kind)
     except msgspec.ValidationError as error:
         raise invalid(path, error) from error
 
