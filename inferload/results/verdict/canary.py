@@ -179,15 +179,6 @@ class JudgedAnswers(Struct):
         )
 
 
-def wrong_text(canary: Canary | None) -> str:
-    """Return the wrong answers in words, with their classes; empty without one."""
-    if canary is None or not canary.wrong:
-        return ""
-    counts = {name: canary.by_class.get(name, 0) + canary.again.get(name, 0) for name in WRONG}
-    classes = ", ".join(f"{name} {count}" for name, count in counts.items() if count)
-    return f"{canary.wrong} of {canary.asked} canary answers wrong: {classes}"
-
-
 def note(canary: Canary) -> str:
     """Return the remark on answers that changed under load, or were not judged; empty without one."""
     if not canary.asked:

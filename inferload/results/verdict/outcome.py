@@ -11,6 +11,7 @@ from inferload.results.documents.verdict_document import GateResult, Outcome, Re
 from inferload.results.verdict.failures import count_text
 from inferload.results.verdict.validity import invalid_by
 from inferload.turns.record import Phase
+from inferload.turns.tally import WRONG
 
 OK, FAILED, USAGE, INVALID = 0, 1, 2, 3
 _STATES: Mapping[str, State] = {"valid": "passed", "suspect": "suspect"}  # of a complete run without failures
@@ -130,11 +131,12 @@ def wrong_canaries(results: Results, gates: Sequence[GateResult]) -> str:
     """
     allowing = (gate.gate for gate in gates if gate.passed and gate.gate.lstrip().startswith(CANARY_FAILED.key))
     allowed = results.rates.get(CANARY_FAILED.key) if any("{" not in gate for gate in allowing) else 0
-    if results.canary is None or results.canary.wrong == allowed:
+    canary = results.canary
+    if canary is None or canary.wrong in (0, allowed):
         return ""
-    from inferload.results.verdict import canary  # of few scenarios
-
-    return canary.wrong_text(results.canary)
+    counts = {name: canary.by_class.get(name, 0) + canary.again.get(name, 0) for name in WRONG}
+    classes = ", ".join(f"{name} {count}" for name, count in counts.items() if count)
+    return f"{canary.wrong} of {canary.asked} canary answers wrong: {classes}"
 
 
 def _failures(results: Results, measured: bool) -> list[str]:

@@ -5,11 +5,12 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 from summaries import results
 
 from inferload.results.documents.summary_document import Canary
 from inferload.results.documents.verdict_document import GateResult
-from inferload.results.verdict.canary import Answer, JudgedAnswers, Reference, References, judge, note, wrong_text
+from inferload.results.verdict.canary import Answer, JudgedAnswers, Reference, References, judge, note
 from inferload.results.verdict.outcome import wrong_canaries
 from inferload.turns.record import Failure
 from inferload.turns.tally import TallySet
@@ -118,7 +119,9 @@ def test_counts_examples_and_digest() -> None:
     answers.add_later(Answer(0, "http://a", "m", COUNT, "stop"))
     block = answers.document(TallySet.from_wire(tallies.to_wire()))
     assert block.by_class == {"ok": 1, "swapped": 1, "changed": 10, "empty": 1}
-    assert wrong_text(block) == "2 of 13 canary answers wrong: empty 1, swapped 1"
+    assert wrong_canaries(replace(results({}), canary=block), []) == (
+        "2 of 13 canary answers wrong: empty 1, swapped 1"
+    )
     assert "10 (76.9 %) changed" in note(block)
     assert "of 1 of their prompts asked again without load, 1 had the first answer" in note(block)
     assert len(block.examples["changed"]) == 3
@@ -136,7 +139,7 @@ def test_equal_servers_have_the_digest_of_one() -> None:
 
 def test_a_run_without_wrong_answers_has_no_text() -> None:
     good = Canary(asked=3, by_class={"ok": 3})
-    assert wrong_text(None) == wrong_text(good) == note(good) == ""
+    assert wrong_canaries(replace(results({}), canary=good), []) == wrong_canaries(results({}), []) == note(good) == ""
     assert note(Canary()).startswith("no canary was sent")
 
 
