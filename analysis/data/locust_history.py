@@ -40,8 +40,7 @@ def users(text: str, start_wall_ns: int) -> Frame:
         rows = list(group)
         of_all = [row for row in rows if row.get("Name") == "Aggregated"]
         counts += [(number(row, "Timestamp"), number(row, "User Count")) for row in of_all]
-        totals = _others(rows)
-        if totals is not None:
+        if (totals := _others(rows)) is not None:
             others[number(rows[0], "Timestamp")] = totals
     stamps, of_users = np.reshape(counts, (-1, 2)).T
     both = known(stamps) & known(of_users)

@@ -134,8 +134,7 @@ def _client(frames: RunFrames, seconds: int) -> dict[str, Floats]:
             at_s, values = (turns[name][turns["ok"]] for name in (figure.ends.replace("_ns", "_s"), figure.key))
         columns_of = quantiles_by_second(at_s, values, tuple(q for _, q in QUANTILES), seconds)
         columns |= {f"{figure.key}_{label}": column for (label, _), column in zip(QUANTILES, columns_of, strict=True)}
-    until_s = frames.turns_until_s
-    if until_s is not None:
+    if (until_s := frames.turns_until_s) is not None:
         _cut(columns, until_s, float(np.fmax.reduce(frames.workers["longest_s"])))
     return columns
 

@@ -80,8 +80,7 @@ def found(files: TurnFiles, needed: Sequence[str], notes: list[str]) -> list[Tur
         except UsageError:
             notes.append(unreadable(file.path))
             continue
-        missing = [column for column in needed if column not in columns]
-        if missing:
+        if missing := [column for column in needed if column not in columns]:
             notes.append(f"{rundir.TURNS}/{name} lacks {', '.join(missing)} and is left out: another version wrote it")
         else:
             own.append(file)

@@ -36,12 +36,8 @@ _COUNTS = (
     *((state.title, "", state.text) for state in STATES),
     (NOT_SERVED_WORD, "", NOT_SERVED_TEXT),
     ("requests without a connection", "", "turns that failed before a byte of their request was sent"),
-    (
-        "requests sent",
-        "",
-        "requests that may have arrived at the server: before the load, and first and second ones of turns",
-    ),
-)
+    ("requests sent", "", "requests that may have arrived at the server: before the load, and first and second ones of turns"),
+)  # fmt: skip
 
 _SERVERS = (
     (OBSERVED, "s", "time between the scrapes nearest to the ends of the window"),
@@ -53,16 +49,11 @@ _CLIENT = (("timestamps", "", "kernel: receive time of the packet; user: clock o
 
 _CACHE = (
     ("expected, unlimited cache", "%", "hit rate of an unlimited prefix cache, computed from the parts of the prompts"),
-    (
-        "expected, memory of the engine",
-        "%",
-        "estimate: the same with a cache of the engine's size, least recently used first",
-    ),
-    ("expected, upper bound", "%", "the same, if every part that may be shared counts as shared"),
+    ("expected, memory of the engine", "%", "estimate: the same with a cache of the engine's size, least recently used first"),
     ("counted by the server", "%", "vllm:prefix_cache_hits_total / vllm:prefix_cache_queries_total over the run"),
     ("counted, with other tiers", "%", "the same, with hits in the tiers beyond the memory of the engines (`tiers`)"),
     ("reported with answers", "%", "usage.prompt_tokens_details.cached_tokens / prompt tokens, summed over turns"),
-)
+)  # fmt: skip
 
 _TURNS = (
     ("planned at, s", "s", "planned start since the start of the run"),
@@ -108,8 +99,6 @@ _COMPARISON = (
     ("change", "%", "candidate / baseline - 1: over pairs of runs if there are any, else of the two means"),
     ("difference", "", "candidate - baseline of the same values as the change, in the unit of the figure; shares as shares of 1"),
     ("best value", "", "of a goal: the best mean of a side, over its pairs with the closest other side"),
-    ("more pairs", "", "further pairs of runs that a test of the measured differences needs, with a power of 0.8 and without a "
-     "correction for several figures"),
     ("95 % CI", "%", "confidence interval of the change of this figure alone, from the spread of the pairs; not corrected, so it "
      "may exclude 0 where the corrected p shows no difference"),
     ("p", "", "how often chance alone gives a change of this size or larger: paired t-test over pairs of runs, with "

@@ -196,8 +196,7 @@ def _times_check(table: Frame, remedy: str) -> CounterCheck:
     # From sent on: the kernel may send a request before the client stamps it as written.
     own_ms = sum(np.nan_to_num(known[name]) for name in SERVER_PARTS)
     over_ms = own_ms - known["server_ms"] - known[UPLOAD.key]
-    over = int((over_ms > _SLACK_MS + _SLACK_SHARE * known["server_ms"]).sum())
-    if over:
+    if over := int((over_ms > _SLACK_MS + _SLACK_SHARE * known["server_ms"]).sum()):
         most = number(float(over_ms.max()))
         text = f"{over:,} of {len(known):,} turns: the server reports up to {most} ms more than the client measured"
         return CounterCheck("parts of a turn", "does not add up", text)

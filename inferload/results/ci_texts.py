@@ -130,8 +130,7 @@ def annotate(notes: Sequence[tuple[str, str]], summary: str, title: str = "infer
     """Print annotations on stderr, which workflows read as well as stdout, and append to the step summary."""
     for level, text in notes:
         print(workflow_command(level, text, title), file=sys.stderr)
-    page = os.environ.get("GITHUB_STEP_SUMMARY")
-    if page:
+    if page := os.environ.get("GITHUB_STEP_SUMMARY"):
         try:
             with Path(page).open("a", encoding="utf-8", errors="backslashreplace") as file:
                 file.write(summary)

@@ -72,9 +72,12 @@ def of_run(opened: OpenRun) -> Summary:
         measured = acceptance.with_acceptance(measured, tallies.by_class("measure"), tallies.total("measure"))
         measured = replace(measured, by_class=attained.with_intervals(measured.by_class, run, turns))
     records, notes = _turn_records(run.workers), []
-    if records.why is not None or (turns is not None and not turns.few):
-        of_records = f"{records.at_hand} of {records.counted} turn records are in the run directory ({records.why});"
-        notes.append(f"{of_records if records.why else f'{turns}:'} percentiles from sketches, within 0.25 %")
+    sketched = "percentiles from sketches, within 0.25 %"
+    if records.why is not None:
+        at_hand = f"{records.at_hand} of {records.counted} turn records are in the run directory"
+        notes.append(f"{at_hand} ({records.why}); {sketched}")
+    elif turns is not None and not turns.few:
+        notes.append(f"{turns}: {sketched}")
     notes += [] if cache.note is None else [cache.note]
     results = replace(
         measured,

@@ -196,27 +196,18 @@ def _failures(summary: Results) -> list[Table]:
 def _others(summary: Results) -> list[Table]:
     """Users by class if there are several, requests other than turns, exceptions of tasks by message."""
     users = summary.users.by_class
-    keys = ("sent", "failed", "p50_ms", "p95_ms", "p99_ms")
-    columns: Columns = [
-        "request",
-        *(Head(name, f"turns {name}") for name in keys[:2]),
-        *(Head(f"{name}, ms", "p50") for name in ("p50", "p95", "p99")),
-        "first failure",
-    ]
+    heads = {name: Head(name, f"turns {name}") for name in ("sent", "failed")}
+    heads |= {f"{name}_ms": Head(f"{name}, ms", "p50") for name in ("p50", "p95", "p99")}
     note = "Requests that are not turns, such as those of an HttpUser: over the whole run, as counted by Locust."
-    rows: Rows = [
-        (
-            request.text,
-            *(getattr(request, key) for key in keys),
-            request.first_error.text if request.first_error else "",
-        )
-        for request in summary.other_requests.by_name
-    ]
+    rows: Rows = []
+    for request in summary.other_requests.by_name:
+        first = request.first_error.text if request.first_error else ""
+        rows.append((request.text, *(getattr(request, key) for key in heads), first))
     of_users = list(users.items()) if len(users) > 1 else []
     raised = [(entry.message, entry.count) for entry in summary.exceptions.by_message]
     return [
         Table("users", "Users by class", ("class", "users"), of_users, "At the end of the load."),
-        Table("others", "Other requests", columns, rows, note),
+        Table("others", "Other requests", ("request", *heads.values(), "first failure"), rows, note),
         Table("exceptions", "Exceptions of tasks", ("exception", "count"), raised, "All phases."),
     ]
 

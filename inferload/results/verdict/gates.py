@@ -143,8 +143,7 @@ def _server_value(gate: Gate, servers: Sequence[Server]) -> tuple[float | None, 
     if not by_target:
         return None, f"{gate.name} was not measured: no metrics page reported it"
     known = {target: value for target, value in by_target.items() if value is not None}
-    missing = [target for target in by_target if target not in known]
-    if missing:
+    if missing := [target for target in by_target if target not in known]:
         return None, f"{gate.name} was not measured at {_why_missing(gate.name, missing, servers)}"
     worst = max(known, key=lambda target: gate.badness(known[target]))
     return known[worst], f"the worst of {len(known)} servers: {worst}" if len(known) > 1 else None
