@@ -137,21 +137,20 @@ def reconcile(frames: RunFrames) -> Reconciled:
     """Reconcile a run: latency breakdown of the measured turns, idle spans, checks."""
     table, spans = parts(frames.turns), idle_spans(frames)
     engine = next((of_engine(target.engine) for target in frames.manifest.targets), None)
-    times = _times_check(table, "" if engine is None else engine.with_switch("own times"))
-    checks = [replace(times, text=frames.marked + times.text)]
+    outcome, times = _times_check(table, "" if engine is None else engine.with_switch("own times"))
+    checks = [CounterCheck("parts of a turn", outcome, frames.marked + times)]
     if frames.summary is not None and frames.summary.client.stamps == "user":
         text = "read times are from the client process, so the front end includes the client delay"
         checks.append(CounterCheck("front end", "not known", text))
+    unknown = [left_out(server.target, server.replicas) for server in frames.servers.values() if server.replicas > 1]
     if not frames.servers:
-        checks.append(CounterCheck("sums", "not known", "no server metrics were scraped"))
-    several = [left_out(server.target, server.replicas) for server in frames.servers.values() if server.replicas > 1]
-    checks += [CounterCheck("sums", "not known", text) for text in several]
-    if frames.servers and not spans and not several:
-        text = (
+        unknown = ["no server metrics were scraped"]
+    elif not spans and not unknown:
+        unknown = [
             "no scrape around the measured turns shows the server idle, so its counters include partial turns: scrape until the "
             "end of the drain, without other clients"
-        )
-        checks.append(CounterCheck("sums", "not known", text))
+        ]
+    checks += [CounterCheck("sums", "not known", text) for text in unknown]
     for span in spans:
         where = "" if len(frames.servers) == 1 else f" at {span.target}" if span.target else TOGETHER
         page = frames.servers[span.target].page if span.target else None
@@ -187,24 +186,21 @@ def _canaries(frames: RunFrames) -> Mapping[str, int]:
     return {} if canary is None else canary.by_target
 
 
-def _times_check(table: Frame, remedy: str) -> CounterCheck:
+def _times_check(table: Frame, remedy: str) -> tuple[Outcome, str]:
     """Check that the server's own times of a turn fit into the time that the client measured. `remedy`: if it reports none."""
     known = table[timed(table)]
     if not len(known):
-        text = "the server reports no times per turn" + (f"; {remedy}" if remedy else "")
-        return CounterCheck("parts of a turn", "not known", text)
+        return "not known", "the server reports no times per turn" + (f"; {remedy}" if remedy else "")
     # From sent on: the kernel may send a request before the client stamps it as written.
     own_ms = sum(np.nan_to_num(known[name]) for name in SERVER_PARTS)
     over_ms = own_ms - known["server_ms"] - known[UPLOAD.key]
     if over := int((over_ms > _SLACK_MS + _SLACK_SHARE * known["server_ms"]).sum()):
         most = number(float(over_ms.max()))
         text = f"{over:,} of {len(known):,} turns: the server reports up to {most} ms more than the client measured"
-        return CounterCheck("parts of a turn", "does not add up", text)
+        return "does not add up", text
     missing = len(table) - len(known)
     rest = f"; {missing:,} turns without server times" if missing else ""
-    return CounterCheck(
-        "parts of a turn", "adds up", f"the server times are consistent with all {len(known):,} turns{rest}"
-    )
+    return "adds up", f"the server times are consistent with all {len(known):,} turns{rest}"
 
 
 def _count_checks(span: IdleSpan, page: PageKind | None) -> list[CounterCheck]:
