@@ -16,9 +16,10 @@ from pathlib import Path
 from types import FrameType
 
 from inferload.base import clock, rundir
+from inferload.base.deployments import repository
 from inferload.base.errors import UsageError
 
-from ..launcher import launch, paths, probe
+from ..launcher import launch, probe
 from ..servers import local
 from ..servers.engines import ENGINES, ServerSpec
 
@@ -32,7 +33,7 @@ def run_argv(scenario: str, url: str, run_dir: Path, extra: Sequence[str]) -> li
         scenario = str(Path(scenario).resolve())  # the client runs in the clone, not in this folder
     # The measurement may be invalid on a busy machine: the report says so, and the demo still succeeds.
     options = ["--host", url, "--run-dir", str(run_dir), "--on-invalid", "warn"]
-    root = paths.repository()
+    root = repository()
     if root is not None:
         locust = [sys.executable, "-m", "locust", "-f", "locustfiles/chat.py", "--headless"]
         return [*locust, "--scenario", scenario, *options, *extra]
@@ -42,7 +43,7 @@ def run_argv(scenario: str, url: str, run_dir: Path, extra: Sequence[str]) -> li
 def run(argv: Sequence[str], cores: Sequence[int] | None) -> int:
     """Run the client and return its exit code. The client handles Ctrl-C itself."""
     with launch.on_cores(cores):
-        client = subprocess.Popen(argv, cwd=paths.repository())
+        client = subprocess.Popen(argv, cwd=repository())
     while True:
         try:
             return client.wait()
@@ -75,7 +76,7 @@ def demo(engine: str, scenarios: Sequence[str], extra: Sequence[str]) -> int:
     # The simulator needs no separate cores.
     client, server_cores = launch.split_cores(launch.available_cores()) if engine != "simulator" else (None, None)
     at = clock.calendar_now()
-    base = paths.repository() or Path.cwd()
+    base = repository() or Path.cwd()
     codes, lines = [], []
     with local.serving(ServerSpec(engine=engine, port=probe.free_port(), cores=server_cores)) as server:
         for scenario in scenarios:
