@@ -41,10 +41,6 @@ class FaultPlan:
     values: Mapping[str, Any]
     left: int
 
-    def document(self) -> dict[str, Any]:
-        """As JSON."""
-        return {"kind": self.kind, **self.values, "left": self.left}
-
 
 def parse_plan(document: Mapping[str, Any]) -> FaultPlan:
     """Parse a plan. Raise ChaosError for unknown kinds or keys, or invalid values."""
@@ -77,7 +73,7 @@ class Chaos:
 
     def active(self) -> list[dict[str, Any]]:
         """Active plans, as JSON."""
-        return [plan.document() for plan in self._plans]
+        return [{"kind": plan.kind, **plan.values, "left": plan.left} for plan in self._plans]
 
     def draw(self) -> Faults | None:
         """Draw the faults of the next completion; None if there are none."""

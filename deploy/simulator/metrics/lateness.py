@@ -68,15 +68,9 @@ class Lateness:
 
     def summary(self) -> dict[str, Any]:
         """Count, and mean, p50, p99, p999 and max in ms (None without events)."""
-        p50, p99, p999 = self.quantiles_ms(0.50, 0.99, 0.999)
-        return {
-            "count": self.count,
-            "mean": self.sum_ns / self.count / 1e6 if self.count else None,
-            "p50": p50,
-            "p99": p99,
-            "p999": p999,
-            "max": self.max_ns / 1e6 if self.count else None,
-        }
+        quantiles = dict(zip(("p50", "p99", "p999"), self.quantiles_ms(0.50, 0.99, 0.999), strict=True))
+        mean, most = (self.sum_ns / self.count / 1e6, self.max_ns / 1e6) if self.count else (None, None)
+        return {"count": self.count, "mean": mean, **quantiles, "max": most}
 
     def histogram(self) -> Histogram:
         """Counts in coarser buckets, in seconds."""
