@@ -13,7 +13,7 @@ from typing import Any
 from inferload.base import clock
 
 from . import flags
-from .answers.usage import UsageOptions
+from .answers.completion_events import UsageOptions
 from .engine import chaos
 from .protocol.model import Model
 from .server.api import Api

@@ -54,7 +54,8 @@ def counts_of(this: dict[str, Any]) -> dict[str, Any]:
     for request in this["requests"]:
         answer = request["answer"]
         ends = answer[-1] == END and len(answer) < request["max_tokens"]
-        requests.append(Request(request["prompt"], len(answer), answer.__getitem__, ends_itself=ends))
+        tokens = lambda first, count, of=answer: of[first : first + count]  # noqa: E731
+        requests.append(Request(request["prompt"], len(answer), tokens, ends_itself=ends))
         scheduler.submit(requests[-1])
     steps, under_way = [], list[Step]()
     while True:

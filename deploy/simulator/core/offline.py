@@ -281,7 +281,7 @@ def _request(arrival: OfflineRequest, number: int, limits: SchedulerLimits) -> R
     return kind(
         arrival.tokens or (),
         arrival.output_tokens,
-        answer=lambda index: ("answer", number, index),
+        answer=lambda first, count: [("answer", number, index) for index in range(first, first + count)],
         ends_itself=arrival.ends_itself,
         prompt=prompt,
         queued_ns=-1,

@@ -104,11 +104,9 @@ class Engine:
 
     def submit(self, stream: Stream, now_ns: int) -> None:
         """Add a completion that arrived now."""
-        completion, request = stream.completion, stream.request
-        # A requested length is known in advance, the end of the text only when it is sampled.
-        request.ends_itself = completion.ends_itself and completion.output_tokens < completion.output_limit
+        request = stream.request
         stream.arrived_ns = now_ns
-        stream.interval = max(self._interval, completion.params.interval)
+        stream.interval = max(self._interval, stream.completion.params.interval)
         self.started += 1
         self._streams[request] = stream
         self._unanswered_tokens += request.prompt

@@ -48,12 +48,8 @@ class Script:
         word = self.answer.word(index)
         return TokenPiece(REASONING if index < self.think else CONTENT, word if index == 0 else " " + word, word)
 
-    def token(self, index: int) -> str:
-        """Raw text of token `index`, as in the chat history and the KV cache."""
-        return self.piece(index).token
-
     def tokens(self, first: int, count: int) -> list[str]:
-        """Raw texts of tokens [first, first + count)."""
+        """Raw texts of tokens [first, first + count), as in the chat history and the KV cache."""
         if first > self.think and first + count <= self.body:
             return self.answer.words(first, count)
         return [self.piece(index).token for index in range(first, first + count)]

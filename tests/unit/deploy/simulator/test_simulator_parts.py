@@ -1,7 +1,6 @@
 """Parts of the simulator without I/O: blocks, paced scheduler, text, HTTP, faults, lateness and histograms."""
 
 import argparse
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -12,24 +11,22 @@ from inferload.deploy.simulator.core.blocks import BlockPool, chain_hashes
 from inferload.deploy.simulator.core.paced import Pace, PacedCore, PacedScheduler
 from inferload.deploy.simulator.core.queues import SchedulerLimits
 from inferload.deploy.simulator.core.request import Request
-from inferload.deploy.simulator.engine.chaos import KINDS, Chaos, ChaosError, parse_plan
+from inferload.deploy.simulator.engine.chaos import KINDS, Chaos, parse_plan
 from inferload.deploy.simulator.engine.corruption import shares
 from inferload.deploy.simulator.metrics.engine_metrics import Histogram
 from inferload.deploy.simulator.metrics.lateness import Lateness
+from inferload.deploy.simulator.protocol.errors import ApiError
 from inferload.deploy.simulator.protocol.http import HttpFault, RequestReader
 from inferload.deploy.simulator.protocol.text import VOCABULARY, WordSequence, answer_of, chat_tokens, token_ids
+from simulator_requests import answer_of_name
 
 
 def request(tokens: int, output: int = 4, salt: str = "", name: str = "p") -> Request:
-    return Request([f"{name}{i}" for i in range(tokens)], output, lambda i: f"out{i}", salt)
+    return Request([f"{name}{i}" for i in range(tokens)], output, answer_of_name("out"), salt)
 
 
 def paced(max_num_seqs: int, blocks: int, block_size: int, caching: bool) -> PacedScheduler:
     return PacedScheduler(SchedulerLimits(max_num_seqs, blocks, block_size, caching))
-
-
-def answer_of_number(number: int) -> Callable[[int], str]:
-    return lambda index: f"a{number}_{index}"
 
 
 def play(scheduler: PacedScheduler, acts: list[tuple[str, int, int]]) -> list[tuple[Any, ...]]:
@@ -49,9 +46,9 @@ def play(scheduler: PacedScheduler, acts: list[tuple[str, int, int]]) -> list[tu
             prompt: list[Any] = [f"p{len(requests)}_{i}" for i in range(count + 3)]
             if act == "c" and requests:
                 before = requests[which % len(requests)]
-                prompt = [*before.tokens, *map(before.answer, range(before.emitted)), *prompt[: count // 2]]
+                prompt = [*before.tokens, *before.answer(0, before.emitted), *prompt[: count // 2]]
             if len(prompt) < scheduler.limits.blocks * 4:
-                each = Request(prompt, 99, answer_of_number(len(requests)))
+                each = Request(prompt, 99, answer_of_name(f"a{len(requests)}_"))
                 requests.append(each)
                 scheduler.submit(each)
         elif act == "t" and running:
@@ -197,7 +194,7 @@ class TestPacedScheduler:
         for _ in range(6):
             assert scheduler.advance(first) == []
         scheduler.finish(first)
-        second = Request([*first.tokens, *(f"out{i}" for i in range(7)), "more", "words"], 1, lambda i: "x")
+        second = Request([*first.tokens, *(f"out{i}" for i in range(7)), "more", "words"], 1, answer_of_name("x"))
         scheduler.submit(second)
         scheduler.admit()
         assert second.cached_tokens == 12  # 13 tokens: three full blocks
@@ -451,8 +448,8 @@ class TestHttp:
 class TestChaos:
     def test_fault_counts_decrease_and_kinds_combine(self) -> None:
         chaos = Chaos()
-        chaos.add(parse_plan({"kind": "stall", "count": 2}))
-        chaos.add(parse_plan({"kind": "cut", "after_events": 5}))
+        chaos.plans.append(parse_plan({"kind": "stall", "count": 2}))
+        chaos.plans.append(parse_plan({"kind": "cut", "after_events": 5}))
         first, second, third = chaos.draw(), chaos.draw(), chaos.draw()
         assert first == {"stall": {"ms": 1000, "after_events": 1}, "cut": {"after_events": 5}}
         assert second is not None
@@ -471,7 +468,7 @@ class TestChaos:
         ],
     )
     def test_invalid_fault_plans_are_refused(self, plan: Any) -> None:
-        with pytest.raises(ChaosError):
+        with pytest.raises(ApiError):
             parse_plan(plan)
 
     def test_every_fault_kind_is_in_the_help(self) -> None:
