@@ -60,12 +60,12 @@ def run(argv: Sequence[str], cores: Sequence[int] | None) -> int:
             raise
 
 
-def closing_lines(run_dir: Path) -> list[str]:
-    """Return a line with the path of the report, else of the run directory."""
-    for name in (rundir.REPORT_HTML, rundir.REPORT_MD):
-        if (run_dir / name).exists():
-            return [f"report: {run_dir / name}"]
-    return [f"no report; run directory: {run_dir}"] if run_dir.exists() else ["no run was started"]
+def closing_line(run_dir: Path) -> str:
+    """Return the line with the path of the report, else of the run directory."""
+    for report in (run_dir / rundir.REPORT_HTML, run_dir / rundir.REPORT_MD):
+        if report.exists():
+            return f"report: {report}"
+    return f"no report; run directory: {run_dir}" if run_dir.exists() else "no run was started"
 
 
 SCENARIOS = ("demo", "demo-agent")
@@ -85,7 +85,7 @@ def demo(engine: str, scenarios: Sequence[str], extra: Sequence[str]) -> int:
             codes.append(run(run_argv(scenario, server.url, run_dir, extra), client))
             with contextlib.suppress(OSError):
                 run_dir.rmdir()  # empty: the run was refused
-            lines += closing_lines(run_dir)
+            lines.append(closing_line(run_dir))
     print("\n".join(lines), flush=True)
     return next((code for code in codes if code), 0)
 

@@ -13,7 +13,7 @@ from inferload.base.status_lines import wrapped
 from ..servers import sizing
 from ..servers.engines import LINES, CommandLine, ServerSpec, is_generated, line_of
 from ..variants.variant import Variant, base_of, bundled, changed, document, named, stand_in
-from ..vllm.arguments import refuse_removed
+from ..vllm.arguments import by_flag, refuse_removed
 from ..vllm_cpu.install import VLLM
 
 _INDENT = 30
@@ -157,10 +157,4 @@ def _page(variant: Variant, base: Variant | None, title: str, command: Sequence[
 
 def _wrapped(argv: Sequence[str], first: int) -> list[str]:
     """Shell command line with each flag from `first` on in its own line."""
-    lines = [f"    {' '.join(map(shlex.quote, argv[:first]))}"]
-    for word in argv[first:]:
-        if word.startswith("--"):
-            lines.append(f"      {word}")
-        else:
-            lines[-1] += f" {shlex.quote(word)}"
-    return [f"{line} \\" for line in lines[:-1]] + lines[-1:]
+    return " \\\n      ".join((f"    {shlex.join(argv[:first])}", *by_flag(argv[first:]))).splitlines()

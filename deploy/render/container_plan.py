@@ -187,6 +187,11 @@ def as_yaml(*documents: dict[str, Any], head: str = "") -> str:
     return comment + yaml.dump_all(documents, Dumper=_Dumper, sort_keys=False, width=10_000)
 
 
+def escaped(words: list[str], sign: str) -> list[str]:
+    """Double the `$` of a sign of variable expansion: `$` in Compose, `$(` in Kubernetes."""
+    return [word.replace(sign, f"${sign}") for word in words]
+
+
 def write(folder: Path, files: dict[str, str]) -> None:
     """Write files into a folder and create it if necessary. Raise UsageError if it is not writable."""
     with explained(f"-o {folder}", "choose a writable folder"):

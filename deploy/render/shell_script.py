@@ -4,6 +4,7 @@ import shlex
 
 from ..servers.engines import ServerSpec, line_of
 from ..variants.variant import Variant
+from ..vllm.arguments import by_flag
 
 _HEAD = """\
 #!/bin/sh
@@ -23,18 +24,8 @@ def script(variant: Variant, engine: str) -> str:
     lines += [f"export {name}={shlex.quote(str(value))}" for name, value in line.fixed.items()]
     if is_vllm:
         lines.append(f"model={shlex.quote(variant.model)}")
-        command = ['exec "${VLLM:-vllm}" serve "${MODEL:-$model}"', *_flags(line.argv[3:])]
+        command = ['exec "${VLLM:-vllm}" serve "${MODEL:-$model}"', *by_flag(line.argv[3:])]
     else:
-        command = ['exec "${INFERLOAD:-inferload}" simulator', *_flags(line.argv[3:])]
+        command = ['exec "${INFERLOAD:-inferload}" simulator', *by_flag(line.argv[3:])]
     head = _HEAD.format(name=variant.name, engine=engine, program=program, model=model)
     return head + "\n".join([*lines, " \\\n  ".join([*command, '"$@"'])]) + "\n"
-
-
-def _flags(argv: tuple[str, ...]) -> list[str]:
-    flags: list[str] = []
-    for word in argv:
-        if word.startswith("--"):
-            flags.append(shlex.quote(word))
-        else:
-            flags[-1] += f" {shlex.quote(word)}"
-    return flags

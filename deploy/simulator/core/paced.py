@@ -39,7 +39,7 @@ class PacedScheduler(Queues):
         while self.waiting and len(self.running) < self.limits.max_num_seqs:
             request = self.waiting[0]
             hit = self._find_hit(request)
-            if hit is None or not self.cache.fits(request.length, hit, self._reserved_blocks if self.running else 0):
+            if hit is None or not self.cache.fits(request.length, hit, self._reserved):
                 break
             self._enter(request, hit, request.length)
             self.cache.publish(request, request.length)
