@@ -42,6 +42,10 @@ def add_show(actions: Any) -> None:
 def add_variant(parser: argparse.ArgumentParser) -> None:
     """Add the argument and the option that select a variant."""
     parser.add_argument("variant", help="name of a variant (inferload deploy list), or FILE.yaml:NAME")
+    add_settings(parser)
+
+
+def add_settings(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--set", action="append", default=[], metavar="FLAG=VALUE", help="change an argument; FLAG= removes it"
     )
@@ -157,4 +161,5 @@ def _page(variant: Variant, base: Variant | None, title: str, command: Sequence[
 
 def _wrapped(argv: Sequence[str], first: int) -> list[str]:
     """Shell command line with each flag from `first` on in its own line."""
-    return " \\\n      ".join((f"    {shlex.join(argv[:first])}", *by_flag(argv[first:]))).splitlines()
+    lines = [f"    {shlex.join(argv[:first])}", *(f"      {flag}" for flag in by_flag(argv[first:]))]
+    return [f"{line} \\" for line in lines[:-1]] + lines[-1:]

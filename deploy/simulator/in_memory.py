@@ -49,12 +49,12 @@ class InMemoryServer:
             if getattr(arguments, name) != getattr(defaults, name):
                 flag = f"--{name.replace('_', '-')}"
                 raise UsageError(f"{flag}: not with a server in memory, which has no address; leave it out")
-        config = replace(resolve(arguments), seed=seed)
-        options = options_of(arguments, config)
+        config = resolve(arguments)
+        options = options_of(config)
         self.stands_for = f"{config.stands_for} (virtual clock)"
         self.model = options.model.name
         self.max_model_len = options.model.max_model_len
-        self._engine = config.engine()
+        self._engine = config.engine(seed)
         self._connections = 0
         options = replace(options, stands_for=self.stands_for, api_key="")
         self._api = Api(options, self._engine, lambda: self._connections)

@@ -15,7 +15,7 @@ from .core.scheduler import Scheduler
 from .core.speculation import Acceptance, drafts_of
 from .core.step_time import FrontEnd, StepClock, StepCost
 from .engine.engine import Engine
-from .metrics.engine_metrics import Bounds, Metrics, checked_bounds
+from .metrics.engine_metrics import Metrics, check_bounds
 
 DEFAULT_HARDWARE = "a100-llama3-8b"
 _PACED_BLOCKS, _PACED_LENGTH = 8192, 32_768
@@ -25,30 +25,27 @@ _PACED_BLOCKS, _PACED_LENGTH = 8192, 32_768
 class ServerConfig:
     """Resolved configuration. `pace` is None for the step model. `shown_blocks` includes vLLM's null block."""
 
+    arguments: argparse.Namespace
     limits: SchedulerLimits
     shown_blocks: int
     pace: Pace | None
     cost: StepCost | None
     front_end: FrontEnd
-    acceptance: float
-    seed: int
-    stream_interval: int
-    max_queued: tuple[int | None, int | None]
-    bounds: Bounds  # histogram bounds that differ from vLLM's
     stands_for: str  # model and devices of the step times; "no model" for paced timing
 
-    def engine(self) -> Engine:
-        """Build the engine."""
-        drafts = self.limits.speculative_tokens
-        acceptance = Acceptance(drafts, self.acceptance, self.seed) if drafts else None
+    def engine(self, seed: int) -> Engine:
+        """Build the engine. `seed`: of the noise of step times and of accepted drafts."""
+        drafts, given = self.limits.speculative_tokens, self.arguments
+        acceptance = Acceptance(drafts, given.spec_acceptance, seed) if drafts else None
         core: Core
         if self.pace is not None:
             core = PacedCore(PacedScheduler(self.limits), self.pace)
         else:
             assert self.cost is not None
-            core = Pipeline(Scheduler(self.limits, acceptance), StepClock(self.cost, self.seed))
-        metrics = Metrics(acceptance.counts if acceptance else None, self.bounds)
-        return Engine(core, self.front_end, metrics, self.stream_interval, self.max_queued)
+            core = Pipeline(Scheduler(self.limits, acceptance), StepClock(self.cost, seed))
+        metrics = Metrics(acceptance.counts if acceptance else None, given.custom_histogram_buckets)
+        queued = (given.max_num_queued_reqs, given.max_num_queued_tokens)
+        return Engine(core, self.front_end, metrics, given.stream_interval, queued)
 
 
 def resolve(arguments: argparse.Namespace) -> ServerConfig:
@@ -66,16 +63,12 @@ def resolve(arguments: argparse.Namespace) -> ServerConfig:
     query_tokens = 1 + limits.speculative_tokens
     cost = None if paced else _cost(arguments, step_cost(preset, build, limits.max_num_seqs, query_tokens), limits)
     return ServerConfig(
+        arguments,
         limits=limits,
         shown_blocks=shown,
         pace=_pace(arguments) if paced else None,
         cost=cost,
         front_end=FrontEnd() if paced else _front_end(arguments, preset),
-        acceptance=arguments.spec_acceptance,
-        seed=arguments.seed,
-        stream_interval=arguments.stream_interval,
-        max_queued=(arguments.max_num_queued_reqs, arguments.max_num_queued_tokens),
-        bounds=checked_bounds(arguments.custom_histogram_buckets),
         stands_for="no model: its TTFT and ITL are set" if paced else preset.stands_for(build.tensor_parallel),
     )
 
@@ -229,5 +222,6 @@ def check_values(arguments: argparse.Namespace) -> None:
         raise UsageError(f"--gpu-memory-utilization {arguments.gpu_memory_utilization}: above 0, at most 1")
     if arguments.enable_auto_tool_choice and not arguments.tool_call_parser:
         raise UsageError("--enable-auto-tool-choice: needs --tool-call-parser, such as hermes")
+    check_bounds(arguments.custom_histogram_buckets)
     if arguments.tls_key is not None and arguments.tls_cert is None:
         raise UsageError(f"--tls-key {arguments.tls_key}: needs --tls-cert")

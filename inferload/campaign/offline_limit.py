@@ -73,7 +73,8 @@ def simulated(command: Command, load: OfflineLoad) -> OfflineLimit:
         raise UsageError(
             f"--input-len {load.input_tokens}, --output-len {load.output_tokens}: more than the {context} tokens of the model"
         )
-    settings = offline.Offline(config.limits, config.cost, config.front_end, config.acceptance, config.seed)
+    acceptance, seed = config.arguments.spec_acceptance, config.arguments.seed
+    settings = offline.Offline(config.limits, config.cost, config.front_end, acceptance, seed)
     requests = [offline.OfflineRequest(0.0, load.output_tokens, load.input_tokens) for _ in range(load.prompts)]
     results = offline.simulate(requests, settings)
     return OfflineLimit(

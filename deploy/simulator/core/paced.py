@@ -57,7 +57,7 @@ class PacedScheduler(Queues):
         request.room -= 1
         if request.room >= 0:
             return []
-        self.cache.fill(request, len(request.blocks) * self.limits.block_size)
+        self.cache.publish(request, len(request.blocks) * self.limits.block_size)
         preempted: list[Request] = []
         while not self.cache.grow(request, request.length):
             victim = self._preempt_newest()
@@ -125,12 +125,8 @@ class PacedCore(Core):
         together = []
         while due and due[0][0] == end_ns:
             together.append(heapq.heappop(due))
-        for (
-            _end_ns,
-            _number,
-            due_ns,
-            request,
-        ) in together:  # with an ITL of 0 the next outputs are due now too, one step later
+        # With an ITL of 0 the next outputs are due now too, one step later.
+        for _end_ns, _number, due_ns, request in together:
             if request.running and request.due_ns == due_ns:
                 freed = self._output(request, step) or freed
         if freed:

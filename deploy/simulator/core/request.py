@@ -37,8 +37,6 @@ class Request:
     blocks: list[int] = field(default_factory=list)
     hashes: list[int] = field(default_factory=list)  # of full blocks, as far as needed so far
     published: int = 0  # leading blocks in the prefix cache
-    full: int = 0  # leading full blocks, if the last of them are not published yet
-    last_hash: int | None = None  # hash of the last published block, if full blocks are not published yet
     # Of paced timing:
     room: int = 0  # tokens that fit into the allocated blocks
     due_ns: int = 0  # of its next output

@@ -23,7 +23,7 @@ REJECTION_REASONS = ("max_num_queued_reqs", "max_num_queued_tokens")
 Counter = tuple[str, str, list[tuple[dict[str, str], float]]]
 
 
-def checked_bounds(custom: Mapping[str, Any]) -> Bounds:
+def check_bounds(custom: Mapping[str, Any]) -> None:
     """Check --custom-histogram-buckets as vLLM does. Raise UsageError for an unknown family or an invalid bound."""
     for family, values in custom.items():
         flag = f"--custom-histogram-buckets {family}"
@@ -33,7 +33,6 @@ def checked_bounds(custom: Mapping[str, Any]) -> Bounds:
             raise UsageError(f"{flag}: {values!r}: needs a list of numbers")
         if not all(math.isfinite(bound) and bound > 0 for bound in values) or any(a >= b for a, b in pairwise(values)):
             raise UsageError(f"{flag}: {values!r}: needs ascending bounds above 0")
-    return custom
 
 
 class Histogram:

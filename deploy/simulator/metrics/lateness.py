@@ -3,7 +3,7 @@
 from array import array
 from bisect import bisect_left
 from collections import Counter
-from itertools import accumulate
+from itertools import accumulate, pairwise
 from typing import Any
 
 from .engine_metrics import Histogram
@@ -77,11 +77,7 @@ class Lateness:
         self.settle()
         result = Histogram(BOUNDS_S)
         counts = self._counts[: self.max_ns // STEP_NS + 1]  # the others are 0
-        start = 0
-        for index, bound in enumerate(BOUNDS_S):
-            end = round(bound * 1e9) // STEP_NS
-            result.counts[index] = sum(counts[start:end])
-            start = end
-        result.counts[-1] = sum(counts[start:])
+        ends = [0, *(round(bound * 1e9) // STEP_NS for bound in BOUNDS_S), BUCKETS]
+        result.counts = [sum(counts[start:end]) for start, end in pairwise(ends)]
         result.sum = self.sum_ns / 1e9
         return result

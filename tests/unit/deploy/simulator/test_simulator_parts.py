@@ -29,45 +29,6 @@ def paced(max_num_seqs: int, blocks: int, block_size: int, caching: bool) -> Pac
     return PacedScheduler(SchedulerLimits(max_num_seqs, blocks, block_size, caching))
 
 
-def play(scheduler: PacedScheduler, acts: list[tuple[str, int, int]]) -> list[tuple[Any, ...]]:
-    """Run new prompts, continued prompts, tokens, ends and aborts on a scheduler; return its observable states."""
-    requests: list[Request] = []
-    states: list[tuple[Any, ...]] = []
-
-    def go_on(each: Request) -> list[Request]:
-        if each.length + 1 < scheduler.limits.blocks * 4:
-            return scheduler.advance(each)
-        scheduler.finish(each)
-        return []
-
-    for act, which, count in acts:
-        running = scheduler.running
-        if act in "nc" and len(requests) < 30:
-            prompt: list[Any] = [f"p{len(requests)}_{i}" for i in range(count + 3)]
-            if act == "c" and requests:
-                before = requests[which % len(requests)]
-                prompt = [*before.tokens, *before.answer(0, before.emitted), *prompt[: count // 2]]
-            if len(prompt) < scheduler.limits.blocks * 4:
-                each = Request(prompt, 99, answer_of_name(f"a{len(requests)}_"))
-                requests.append(each)
-                scheduler.submit(each)
-        elif act == "t" and running:
-            victims = go_on(running[which % len(running)])
-            states.append((act, [requests.index(victim) for victim in victims]))
-        elif act == "f" and running:
-            scheduler.finish(running[which % len(running)])
-        elif act == "a" and requests:
-            scheduler.abort(requests[which % len(requests)])
-        scheduler.admit()
-        states.append(
-            (act, scheduler.prefix_hits, scheduler.pool.free, [requests.index(each) for each in scheduler.running])
-        )
-    for each in requests:
-        scheduler.abort(each)
-    states.append((scheduler.pool.free, list(scheduler.pool._queue)))
-    return states
-
-
 class TestBlocks:
     def test_the_salt_changes_all_hashes_and_a_token_all_later_ones(self) -> None:
         tokens = [str(i) for i in range(8)]
@@ -198,29 +159,6 @@ class TestPacedScheduler:
         scheduler.submit(second)
         scheduler.admit()
         assert second.cached_tokens == 12  # 13 tokens: three full blocks
-
-    @given(
-        st.integers(6, 40),
-        st.lists(st.tuples(st.sampled_from("ncctttttfa"), st.integers(0, 9), st.integers(1, 9)), max_size=120),
-    )
-    def test_delayed_publishing_of_blocks_gives_the_same_states(
-        self, blocks: int, acts: list[tuple[str, int, int]]
-    ) -> None:
-        late, at_once = paced(6, blocks, 4, caching=True), paced(6, blocks, 4, caching=True)
-        at_once.cache.fill = at_once.cache.publish  # type: ignore[method-assign]
-        assert play(late, acts) == play(at_once, acts)
-        assert not late.cache._behind
-
-    def test_a_resumed_request_with_full_blocks_leaves_nothing_unpublished(self) -> None:
-        scheduler = paced(10, 100, 4, caching=True)
-        each = request(5, output=40)
-        each.emitted = 3  # after a preemption, with eight tokens
-        scheduler.submit(each)
-        scheduler.admit()
-        for _ in range(3):
-            scheduler.advance(each)
-        scheduler.finish(each)
-        assert not scheduler.cache._behind
 
     def test_the_newest_request_is_preempted_and_resumed_first(self) -> None:
         scheduler = paced(10, 4, 4, caching=False)

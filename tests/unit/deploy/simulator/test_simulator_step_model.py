@@ -151,7 +151,7 @@ class TestFlags:
     def test_drafts_follow_from_the_speculative_config(self) -> None:
         words = ["--speculative-config", '{"method": "mtp", "num_speculative_tokens": 4}', "--spec-acceptance", "0.8"]
         config = server_config.resolve(flags.read(words))
-        assert (config.limits.speculative_tokens, config.acceptance) == (4, 0.8)
+        assert (config.limits.speculative_tokens, config.arguments.spec_acceptance) == (4, 0.8)
         assert server_config.resolve(flags.read([])).limits.speculative_tokens == 0
 
     @pytest.mark.parametrize(
