@@ -63,14 +63,8 @@ class Request:
     def extend_hashes(self, blocks: int, block_size: int) -> None:
         """Append the chained hashes of full blocks of the prompt, then of the answer, until there are `blocks` of them."""
         hashes, prompt = self.hashes, len(self.tokens)
-        inside = min(blocks, prompt // block_size)
-        if len(hashes) < inside:
-            part = self.tokens[len(hashes) * block_size : inside * block_size]
-            hashes += chain_hashes(part, block_size, self.salt, hashes[-1] if hashes else None)
-        while len(hashes) < blocks:
-            start = len(hashes) * block_size
-            if hashes and start >= prompt:  # the usual case
-                hashes.append(hash((hashes[-1], *self.answer(start - prompt, block_size))))
-            else:
-                block = (*self.tokens[start:], *self.answer(0, start + block_size - prompt))
-                hashes += chain_hashes(block, block_size, self.salt, hashes[-1] if hashes else None)
+        start, end = len(hashes) * block_size, blocks * block_size
+        tokens = self.tokens[start:end]
+        if end > prompt:
+            tokens = [*tokens, *self.answer(max(start - prompt, 0), end - max(start, prompt))]
+        hashes += chain_hashes(tokens, block_size, self.salt, hashes[-1] if hashes else None)

@@ -14,9 +14,6 @@ SPACED: tuple[bytes, ...] = tuple(b" " + word.encode() for word in VOCABULARY)
 _IDS = {word: number for number, word in enumerate(VOCABULARY)}
 _FIRST_HASH = len(VOCABULARY)  # ids from here on are hashes
 
-_SLICED = 16
-_ROUNDS = VOCABULARY * (_SLICED + 1)  # strides are below one round
-
 MESSAGE_OPEN = "<|im_start|>"
 MESSAGE_CLOSE = "<|im_end|>"
 
@@ -34,12 +31,8 @@ class WordSequence:
 
     def words(self, first: int, count: int) -> list[str]:
         """Tokens [first, first + count)."""
-        stride = self.stride
-        if count <= _SLICED:  # a block of the KV cache
-            start = (self.start + first * stride) & 4095
-            return list(_ROUNDS[start : start + count * stride : stride])
-        start = self.start + first * stride
-        return [VOCABULARY[index & 4095] for index in range(start, start + count * stride, stride)]
+        start = self.start + first * self.stride
+        return [VOCABULARY[index & 4095] for index in range(start, start + count * self.stride, self.stride)]
 
 
 def answer_of(seed: int, tokens: Sequence[str], request_seed: int | str | None) -> tuple[WordSequence, int]:
