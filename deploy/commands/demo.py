@@ -6,7 +6,6 @@
 The exit code is that of the first failed run, else 0. With two or more cores the client and a vLLM server get separate cores.
 """
 
-import argparse
 import contextlib
 import signal
 import subprocess
@@ -16,6 +15,7 @@ from pathlib import Path
 from types import FrameType
 
 from inferload.base import clock, rundir
+from inferload.base.argparse_ext import PassingParser
 from inferload.base.deployments import repository
 from inferload.base.errors import UsageError
 
@@ -96,19 +96,16 @@ def _terminated(number: int, _frame: FrameType | None) -> None:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the demo of the command line. Return the exit code."""
-    parser = argparse.ArgumentParser(
-        prog="python -m inferload.deploy.commands.demo", description=(__doc__ or "").split("\n")[0], allow_abbrev=False
-    )
+    parser = PassingParser(prog="python -m inferload.deploy.commands.demo", description=(__doc__ or "").split("\n")[0])
     add = parser.add_argument
     add("--engine", choices=list(ENGINES), default="simulator", help="engine of the server (%(default)s)")
     add("--scenario", action="append", help=f"scenario name or path; repeatable ({', '.join(SCENARIOS)})")
     parser.epilog = "Arguments after -- are passed to the run."
-    arguments = list(sys.argv[1:] if argv is None else argv)
-    end = arguments.index("--") if "--" in arguments else len(arguments)
-    selected, extra = parser.parse_args(arguments[:end]), arguments[end + 1 :]
+    parser.set_defaults(extra=())
+    selected = parser.parse_args(list(sys.argv[1:] if argv is None else argv))
     signal.signal(signal.SIGTERM, _terminated)  # so that the server is stopped as well
     try:
-        return demo(selected.engine, selected.scenario or SCENARIOS, extra)
+        return demo(selected.engine, selected.scenario or SCENARIOS, selected.extra)
     except UsageError as error:
         print(f"inferload: {error}", file=sys.stderr)
         return 2

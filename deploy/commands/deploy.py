@@ -23,7 +23,6 @@ from ..variants.variant import stand_in
 from .render import add_render
 from .variants import add_list, add_settings, add_show, variant_of
 
-LOCALHOST = "127.0.0.1"
 EPILOG = """\
 Examples:
   inferload deploy up --engine simulator --port 8000
@@ -88,7 +87,7 @@ def _add_up(actions: Any) -> None:
     up.add_argument("--model-path", type=Path, metavar="DIR", help="model folder, instead of the variant's model")
     add_settings(up)
     up.add_argument("--engine", choices=list(ENGINES), default="simulator", help="engine of the server (%(default)s)")
-    up.add_argument("--host", default=LOCALHOST, help="address to listen on (%(default)s)")
+    up.add_argument("--host", default="127.0.0.1", help="address to listen on (%(default)s)")
     up.add_argument("--port", type=int, default=8000, help="port to listen on (%(default)s)")
     up.add_argument("--cores", help="pin the server to these cores, such as 1 or 2-3,5")
     up.add_argument("--ready-s", type=float, help="time limit for the start in seconds (default: by engine)")
@@ -132,9 +131,8 @@ def bring_up(arguments: argparse.Namespace) -> int:
         server = local.start(spec, command)
         undo.callback(launch.stop, server)  # after Ctrl-C too: a server in its own session gets no SIGINT
         startup_s = launch.wait(server, arguments.ready_s or command.ready_s)
-        server_state.remember(
-            local.described(server, startup_s, price_options.over(UNPRICED if variant is None else variant.prices))
-        )
+        priced = price_options.over(UNPRICED if variant is None else variant.prices)
+        server_state.remember(local.described(server, startup_s, priced))
         undo.pop_all()
     shown = server.model if variant is None else f"{variant.name} ({server.model})"
     print(f"{server.engine}: {shown} at {server.url} after {startup_s:.1f} s (pid {server.pid})")

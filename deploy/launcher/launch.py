@@ -223,9 +223,8 @@ def tail(log: Path, size: int = TAIL_BYTES) -> str:
 def stop(server: LocalServer, grace_s: float = GRACE_S) -> bool:
     """End the process group, wait until its port is free and remove its state file. Return True if it was alive."""
     ended = server_state.end(server, grace_s)
-    deadline_ns = now_ns() + round(grace_s * NS_PER_S)
-    while ended and not probe.is_free(server.host, server.port) and now_ns() < deadline_ns:
-        time.sleep(POLL_S)
+    if ended:
+        server_state.within(grace_s, lambda: probe.is_free(server.host, server.port))
     server_state.forget(server)
     return ended
 

@@ -1,7 +1,6 @@
 """Properties of a running server: version, resolved configuration, memory."""
 
 import contextlib
-import re
 from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
@@ -9,6 +8,7 @@ from typing import Any
 import psutil
 
 from inferload.base.errors import UsageError
+from inferload.servers.exposition import parse
 
 from . import machine_checks, probe, server_state
 from .server_state import LocalServer
@@ -16,8 +16,6 @@ from .server_state import LocalServer
 # Timeout: vLLM inspects the machine before it responds with its configuration.
 _INFO_S = 60.0
 MIB = 1.048576  # MB
-
-_LABEL = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
 
 
 def measured(server: LocalServer, startup_s: float) -> LocalServer:
@@ -80,5 +78,4 @@ def cache_config(host: str, port: int) -> dict[str, str]:
         page = probe.text(host, port, "/metrics")
     except UsageError:
         return {}
-    line = next((line for line in page.splitlines() if line.startswith("vllm:cache_config_info{")), "")
-    return dict(_LABEL.findall(line))
+    return dict(next((sample.labels for sample in parse(page, ("vllm:cache_config_info",))), ()))

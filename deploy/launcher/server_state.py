@@ -11,6 +11,7 @@ import json
 import os
 import signal
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -123,30 +124,21 @@ def end(server: LocalServer, grace_s: float) -> bool:
     """Send TERM to the process group, and KILL after `grace_s`. Return True if any process was alive."""
     if not group(server):
         return False
-    _signal(server.pid, signal.SIGTERM)
-    if not _gone_within(server, grace_s):
-        _signal(server.pid, signal.SIGKILL)
-        _gone_within(server, grace_s)
-    _reap(server)
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        with contextlib.suppress(ProcessLookupError):  # the last process ended meanwhile
+            os.killpg(server.pid, number)
+        if within(grace_s, lambda: not group(server)):
+            break
+    # A child of this process closes its files shortly before it is a zombie.
+    with contextlib.suppress(ChildProcessError):
+        within(_REAP_S, lambda: os.waitpid(server.pid, os.WNOHANG)[0] != 0)
     return True
 
 
-def _reap(server: LocalServer) -> None:
-    """Reap the server's first process if it is a child of this one: it closes its files shortly before it is a zombie."""
-    deadline_ns = now_ns() + round(_REAP_S * NS_PER_S)
-    with contextlib.suppress(ChildProcessError):
-        while os.waitpid(server.pid, os.WNOHANG)[0] == 0 and now_ns() < deadline_ns:
-            time.sleep(POLL_S)
-
-
-def _signal(group_id: int, number: signal.Signals) -> None:
-    with contextlib.suppress(ProcessLookupError):  # the last process ended meanwhile
-        os.killpg(group_id, number)
-
-
-def _gone_within(server: LocalServer, limit_s: float) -> bool:
+def within(limit_s: float, met: Callable[[], bool]) -> bool:
+    """Wait until a condition is met. Return False after the limit."""
     deadline_ns = now_ns() + round(limit_s * NS_PER_S)
-    while group(server):
+    while not met():
         if now_ns() > deadline_ns:
             return False
         time.sleep(POLL_S)

@@ -22,10 +22,9 @@ def script(variant: Variant, engine: str) -> str:
     program, model = ("VLLM", ", MODEL a model folder") if is_vllm else ("INFERLOAD", "")
     lines = [f'export {name}="${{{name}:-{value}}}"' for name, value in line.defaults.items()]
     lines += [f"export {name}={shlex.quote(str(value))}" for name, value in line.fixed.items()]
+    start = 'exec "${INFERLOAD:-inferload}" simulator'
     if is_vllm:
         lines.append(f"model={shlex.quote(variant.model)}")
-        command = ['exec "${VLLM:-vllm}" serve "${MODEL:-$model}"', *by_flag(line.argv[3:])]
-    else:
-        command = ['exec "${INFERLOAD:-inferload}" simulator', *by_flag(line.argv[3:])]
+        start = 'exec "${VLLM:-vllm}" serve "${MODEL:-$model}"'
     head = _HEAD.format(name=variant.name, engine=engine, program=program, model=model)
-    return head + "\n".join([*lines, " \\\n  ".join([*command, '"$@"'])]) + "\n"
+    return head + "\n".join([*lines, " \\\n  ".join([start, *by_flag(line.argv[3:]), '"$@"'])]) + "\n"

@@ -36,13 +36,8 @@ def options_of(variant: Variant) -> tuple[str, ...]:
 
 def facts_of(variant: Variant, prices: Prices = UNPRICED) -> dict[str, Any]:
     """Return what results record of a variant, as of a server that `inferload deploy` started."""
-    described, spec = document(variant), ServerSpec(model=variant.model, variant=variant)
-    return {
-        "name": variant.name,
-        "hardware": described["hardware"],
-        **derived(spec),
-        **priced(described, prices),
-    }
+    described, of_spec = document(variant), derived(ServerSpec(model=variant.model, variant=variant))
+    return {"name": variant.name, "hardware": described["hardware"], **of_spec, **priced(described, prices)}
 
 
 class SimulatedStart(InMemoryServer):

@@ -70,9 +70,7 @@ def described(server: LocalServer, startup_s: float, price_options: Prices) -> L
 
 def priced(variant: dict[str, Any] | None, price_options: Prices) -> dict[str, Any]:
     """Return the prices of a server, or an empty document. Default number of GPUs: the variant's, or one."""
+    if not prices.to_document(price_options):
+        return {}
     gpus = ((variant or {}).get("hardware") or {}).get("gpus")
-    return (
-        {"prices": prices.to_document(price_options.over(Prices(gpus=gpus or 1)))}
-        if prices.to_document(price_options)
-        else {}
-    )
+    return {"prices": prices.to_document(price_options.over(Prices(gpus=gpus or 1)))}

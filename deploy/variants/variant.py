@@ -108,15 +108,11 @@ class Variant:
         return replace(self, args={**self.args, **changes})
 
     def difference(self, base: "Variant") -> list[str]:
-        lines = _changes(base.args, self.args)
-        if self.model != base.model:
-            lines.insert(0, f"model: {base.model} -> {self.model}")
-        if self.hardware != base.hardware:
-            lines.append(f"hardware: {base.hardware} -> {self.hardware}")
-        lines += _changes(base.environment, self.environment)
-        if self.simulated_as != base.simulated_as:
-            lines.append(f"simulated_as: {base.simulated_as} -> {self.simulated_as}")
-        return lines
+        def of(name: str) -> list[str]:
+            return _changes({name: getattr(base, name)}, {name: getattr(self, name)})
+
+        arguments, variables = _changes(base.args, self.args), _changes(base.environment, self.environment)
+        return [*of("model"), *arguments, *of("hardware"), *variables, *of("simulated_as")]
 
 
 def check_name(name: str) -> str:

@@ -76,11 +76,8 @@ class CompletionEvents:
 
     def plain_until(self, index: int) -> int:
         """First token from `index` on whose event is not plain: the end of the reasoning, which has no event."""
-        if (
-            not self._completion.plain
-            or self._completion.params.continuous_usage
-            or (self._think and index == self._think)
-        ):
+        is_plain = self._completion.plain and not self._completion.params.continuous_usage
+        if not is_plain or (self._think and index == self._think):
             return index
         return self._think if index < self._think else self._completion.output_tokens
 
@@ -172,16 +169,11 @@ class CompletionEvents:
             if reason is None and not completion.params.token_ids:
                 return b""
             delta = '"delta":{}'
-        finish_reason = "null" if reason is None else f'"{reason}"'
-        stop = ',"stop_reason":null' if reason is not None and completion.chat else ""
-        mark = (
-            f',"system_fingerprint":"{FINGERPRINT}"'
-            if reason is not None and not completion.params.include_usage
-            else ""
-        )
-        choice = (
-            f'{{"index":0,{delta},"logprobs":null,"finish_reason":{finish_reason}{stop}{self._ids(pieces, not first)}}}'
-        )
+        finish, mark = "null", ""
+        if reason is not None:
+            finish = f'"{reason}"' + (',"stop_reason":null' if completion.chat else "")
+            mark = "" if completion.params.include_usage else f',"system_fingerprint":"{FINGERPRINT}"'
+        choice = f'{{"index":0,{delta},"logprobs":null,"finish_reason":{finish}{self._ids(pieces, not first)}}}'
         return self._piece(f"{self._start}{choice}]{self._usage_part(first + count)}{mark}}}\n\n")
 
     def _shown(self, first: int, count: int, last: bool) -> tuple[TokenPiece]:

@@ -63,7 +63,7 @@ class BlockPool:
             self._references[block] += 1
 
     def allocate(self, count: int) -> list[int] | None:
-        """Allocate free blocks and evict their content. Return None and allocate nothing if there are too few."""
+        """Allocate free blocks and evict their content; none for a count below 1. Return None if there are too few."""
         references, hashes, by_hash = self._references, self._hashes, self._by_hash
         if count > len(self._queue):
             return None

@@ -40,20 +40,14 @@ class KvCache:
     def allocate(self, request: Request, hit: Hit, tokens: int) -> None:
         """Allocate the blocks of a request that fits: its hit, and new blocks up to `tokens` tokens."""
         self.pool.share(hit.blocks)
-        more = self._blocks(tokens) - len(hit.blocks)
-        request.blocks = hit.blocks + (self.pool.allocate(more) or [] if more > 0 else [])
+        request.blocks = hit.blocks + (self.pool.allocate(self._blocks(tokens) - len(hit.blocks)) or [])
         request.published = len(hit.blocks)
 
     def grow(self, request: Request, tokens: int) -> bool:
         """Allocate blocks for a request's first `tokens` tokens. Return False and allocate nothing if there are too few."""
-        more = self._blocks(tokens) - len(request.blocks)
-        if more <= 0:
-            return True
-        blocks = self.pool.allocate(more)
-        if blocks is None:
-            return False
-        request.blocks += blocks
-        return True
+        blocks = self.pool.allocate(self._blocks(tokens) - len(request.blocks))
+        request.blocks += blocks or ()
+        return blocks is not None
 
     def publish(self, request: Request, tokens: int) -> None:
         """Add the full blocks of a request's first `tokens` tokens to the prefix cache."""

@@ -96,7 +96,6 @@ class PacedCore(Core):
         return due[0][0] if due else None
 
     def submit(self, request: Request, now_ns: int) -> None:
-        """Add a request."""
         request.queue(now_ns)
         self.scheduler.submit(request)
         self.wake(now_ns)
@@ -120,7 +119,6 @@ class PacedCore(Core):
         heapq.heappush(self._due, (due_ns + jitter_ns, next(self._number), due_ns, request))
 
     def end(self) -> tuple[Step, int]:
-        """Return the next outputs and their time."""
         due, end_ns, step, freed = self._due, self._due[0][0], Step(), False
         together = []
         while due and due[0][0] == end_ns:

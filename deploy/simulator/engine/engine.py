@@ -291,7 +291,7 @@ class Engine:
 
     def _data(self, stream: Stream, first: int, count: int, last: bool) -> bytes | None:
         """Bytes of one event with its faults; None if the answer has ended."""
-        faults, written = stream.faults or {}, stream.written
+        faults, written, streamed = stream.faults or {}, stream.written, stream.completion.params.stream
         if (cut := faults.get("cut")) and written >= cut["after_events"]:
             self.abort(stream)
             stream.peer.cut()
@@ -301,11 +301,7 @@ class Engine:
             return None
         if (stall := faults.get("stall")) and written + 1 == stall["after_events"]:
             stream.hold_ns = clock_ns() + stall["ms"] * 1_000_000
-        if (
-            (garbage := faults.get("garbage"))
-            and written == garbage["after_events"]
-            and stream.completion.params.stream
-        ):
+        if streamed and (garbage := faults.get("garbage")) and written == garbage["after_events"]:
             return Random(written).randbytes(_GARBAGE_BYTES)
         return stream.piece(first, count, last)
 
