@@ -6,7 +6,6 @@
 The exit code is that of the first failed run, else 0. With two or more cores the client and a vLLM server get separate cores.
 """
 
-import argparse
 import contextlib
 import signal
 import subprocess
@@ -16,9 +15,11 @@ from pathlib import Path
 from types import FrameType
 
 from inferload.base import clock, rundir
+from inferload.base.argparse_ext import PassingParser
+from inferload.base.deployments import repository
 from inferload.base.errors import UsageError
 
-from ..launcher import launch, paths, probe
+from ..launcher import launch, probe
 from ..servers import local
 from ..servers.engines import ENGINES, ServerSpec
 
@@ -32,7 +33,7 @@ def run_argv(scenario: str, url: str, run_dir: Path, extra: Sequence[str]) -> li
         scenario = str(Path(scenario).resolve())  # the client runs in the clone, not in this folder
     # The measurement may be invalid on a busy machine: the report says so, and the demo still succeeds.
     options = ["--host", url, "--run-dir", str(run_dir), "--on-invalid", "warn"]
-    root = paths.repository()
+    root = repository()
     if root is not None:
         locust = [sys.executable, "-m", "locust", "-f", "locustfiles/chat.py", "--headless"]
         return [*locust, "--scenario", scenario, *options, *extra]
@@ -42,7 +43,7 @@ def run_argv(scenario: str, url: str, run_dir: Path, extra: Sequence[str]) -> li
 def run(argv: Sequence[str], cores: Sequence[int] | None) -> int:
     """Run the client and return its exit code. The client handles Ctrl-C itself."""
     with launch.on_cores(cores):
-        client = subprocess.Popen(argv, cwd=paths.repository())
+        client = subprocess.Popen(argv, cwd=repository())
     while True:
         try:
             return client.wait()
@@ -59,12 +60,12 @@ def run(argv: Sequence[str], cores: Sequence[int] | None) -> int:
             raise
 
 
-def closing_lines(run_dir: Path) -> list[str]:
-    """Return a line with the path of the report, else of the run directory."""
-    for name in (rundir.REPORT_HTML, rundir.REPORT_MD):
-        if (run_dir / name).exists():
-            return [f"report: {run_dir / name}"]
-    return [f"no report; run directory: {run_dir}"] if run_dir.exists() else ["no run was started"]
+def closing_line(run_dir: Path) -> str:
+    """Return the line with the path of the report, else of the run directory."""
+    for report in (run_dir / rundir.REPORT_HTML, run_dir / rundir.REPORT_MD):
+        if report.exists():
+            return f"report: {report}"
+    return f"no report; run directory: {run_dir}" if run_dir.exists() else "no run was started"
 
 
 SCENARIOS = ("demo", "demo-agent")
@@ -75,7 +76,7 @@ def demo(engine: str, scenarios: Sequence[str], extra: Sequence[str]) -> int:
     # The simulator needs no separate cores.
     client, server_cores = launch.split_cores(launch.available_cores()) if engine != "simulator" else (None, None)
     at = clock.calendar_now()
-    base = paths.repository() or Path.cwd()
+    base = repository() or Path.cwd()
     codes, lines = [], []
     with local.serving(ServerSpec(engine=engine, port=probe.free_port(), cores=server_cores)) as server:
         for scenario in scenarios:
@@ -84,7 +85,7 @@ def demo(engine: str, scenarios: Sequence[str], extra: Sequence[str]) -> int:
             codes.append(run(run_argv(scenario, server.url, run_dir, extra), client))
             with contextlib.suppress(OSError):
                 run_dir.rmdir()  # empty: the run was refused
-            lines += closing_lines(run_dir)
+            lines.append(closing_line(run_dir))
     print("\n".join(lines), flush=True)
     return next((code for code in codes if code), 0)
 
@@ -95,19 +96,16 @@ def _terminated(number: int, _frame: FrameType | None) -> None:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the demo of the command line. Return the exit code."""
-    parser = argparse.ArgumentParser(
-        prog="python -m inferload.deploy.commands.demo", description=(__doc__ or "").split("\n")[0], allow_abbrev=False
-    )
+    parser = PassingParser(prog="python -m inferload.deploy.commands.demo", description=(__doc__ or "").split("\n")[0])
     add = parser.add_argument
     add("--engine", choices=list(ENGINES), default="simulator", help="engine of the server (%(default)s)")
     add("--scenario", action="append", help=f"scenario name or path; repeatable ({', '.join(SCENARIOS)})")
     parser.epilog = "Arguments after -- are passed to the run."
-    arguments = list(sys.argv[1:] if argv is None else argv)
-    end = arguments.index("--") if "--" in arguments else len(arguments)
-    selected, extra = parser.parse_args(arguments[:end]), arguments[end + 1 :]
+    parser.set_defaults(extra=())
+    selected = parser.parse_args(list(sys.argv[1:] if argv is None else argv))
     signal.signal(signal.SIGTERM, _terminated)  # so that the server is stopped as well
     try:
-        return demo(selected.engine, selected.scenario or SCENARIOS, extra)
+        return demo(selected.engine, selected.scenario or SCENARIOS, selected.extra)
     except UsageError as error:
         print(f"inferload: {error}", file=sys.stderr)
         return 2

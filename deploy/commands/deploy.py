@@ -21,9 +21,8 @@ from ..servers import local
 from ..servers.engines import ENGINES, ServerSpec, command_of
 from ..variants.variant import stand_in
 from .render import add_render
-from .variants import add_list, add_show, variant_of
+from .variants import add_list, add_settings, add_show, variant_of
 
-LOCALHOST = "127.0.0.1"
 EPILOG = """\
 Examples:
   inferload deploy up --engine simulator --port 8000
@@ -86,11 +85,9 @@ def _add_up(actions: Any) -> None:
         help="a variant (inferload deploy list), or the bare model tiny or tiny-<layers>x<hidden> (%(default)s)",
     )
     up.add_argument("--model-path", type=Path, metavar="DIR", help="model folder, instead of the variant's model")
-    up.add_argument(
-        "--set", action="append", default=[], metavar="FLAG=VALUE", help="change an argument; FLAG= removes it"
-    )
+    add_settings(up)
     up.add_argument("--engine", choices=list(ENGINES), default="simulator", help="engine of the server (%(default)s)")
-    up.add_argument("--host", default=LOCALHOST, help="address to listen on (%(default)s)")
+    up.add_argument("--host", default="127.0.0.1", help="address to listen on (%(default)s)")
     up.add_argument("--port", type=int, default=8000, help="port to listen on (%(default)s)")
     up.add_argument("--cores", help="pin the server to these cores, such as 1 or 2-3,5")
     up.add_argument("--ready-s", type=float, help="time limit for the start in seconds (default: by engine)")
@@ -134,9 +131,8 @@ def bring_up(arguments: argparse.Namespace) -> int:
         server = local.start(spec, command)
         undo.callback(launch.stop, server)  # after Ctrl-C too: a server in its own session gets no SIGINT
         startup_s = launch.wait(server, arguments.ready_s or command.ready_s)
-        server_state.remember(
-            local.described(server, startup_s, price_options.over(UNPRICED if variant is None else variant.prices))
-        )
+        priced = price_options.over(UNPRICED if variant is None else variant.prices)
+        server_state.remember(local.described(server, startup_s, priced))
         undo.pop_all()
     shown = server.model if variant is None else f"{variant.name} ({server.model})"
     print(f"{server.engine}: {shown} at {server.url} after {startup_s:.1f} s (pid {server.pid})")
@@ -146,13 +142,13 @@ def bring_up(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _name_to_port(arguments: argparse.Namespace) -> None:
-    """Replace the name of a variant by the port of its server. Raise UsageError unless exactly one matches."""
+def _selected(arguments: argparse.Namespace) -> list[LocalServer]:
+    """Return the servers of a command line. Raise UsageError unless exactly one is of the variant that it names."""
+    servers = server_state.remembered()
     if arguments.name is None:
-        return
+        return [server for server in servers if arguments.port in (None, server.port)]
     if arguments.port is not None or getattr(arguments, "all", False):
         raise UsageError(f"{arguments.name}: already selects a server; remove the name, or --port and --all")
-    servers = server_state.remembered()
     matches = [server for server in servers if _variant_of(server) == arguments.name]
     if len(matches) > 1:  # servers that have ended keep their state file until they are stopped
         matches = [server for server in matches if server_state.group(server)]
@@ -160,20 +156,19 @@ def _name_to_port(arguments: argparse.Namespace) -> None:
         known = ", ".join(f"{_variant_of(server)} at {server.url}" for server in servers) or "none"
         problem = f"{len(matches)} servers are" if matches else "no server is"
         raise UsageError(f"{arguments.name}: {problem} of this variant; known servers: {known}; select one with --port")
-    arguments.port = matches[0].port
+    return matches
 
 
 def _variant_of(server: LocalServer) -> str:
     return str(server.variant["name"]) if server.variant else server.model
 
 
-def chosen(port: int | None) -> LocalServer:
-    """Return the server on a port, or the only server. Raise UsageError with the list of servers otherwise."""
-    known = server_state.remembered()
-    matches = [server for server in known if port in (None, server.port)]
+def _the_one(arguments: argparse.Namespace) -> LocalServer:
+    """Return the selected server, or the only one. Raise UsageError with the list of servers otherwise."""
+    matches, port = _selected(arguments), arguments.port
     if len(matches) == 1:
         return matches[0]
-    ports = ", ".join(str(server.port) for server in known) or "none"
+    ports = ", ".join(str(server.port) for server in server_state.remembered()) or "none"
     if matches:
         raise UsageError(f"--port: several servers are known ({ports}); select one")
     raise UsageError(f"no server {'was started here' if port is None else f'on port {port}'}; known ports: {ports}")
@@ -188,8 +183,7 @@ def _status_line(server: LocalServer, state: str) -> str:
 
 def status_of(arguments: argparse.Namespace) -> int:
     """Run `status`: print a line per server. Return 0 if at least one is up."""
-    _name_to_port(arguments)
-    known = [server for server in server_state.remembered() if arguments.port in (None, server.port)]
+    known = _selected(arguments)
     states = [launch.state(server) for server in known]
     for server, state in zip(known, states, strict=True):
         print(_status_line(server, state))
@@ -202,8 +196,7 @@ def show_log(arguments: argparse.Namespace) -> int:
     """Run `logs`: print the end of the log, then its path."""
     if arguments.lines < 1:
         raise UsageError(f"--lines {arguments.lines}: must be 1 or more")
-    _name_to_port(arguments)
-    server = chosen(arguments.port)
+    server = _the_one(arguments)
     lines = launch.tail(server.log).splitlines()[-arguments.lines :]
     print("\n".join([*lines, f"whole log: {os.fspath(server.log)}"]))
     return 0
@@ -211,12 +204,12 @@ def show_log(arguments: argparse.Namespace) -> int:
 
 def stop_servers(arguments: argparse.Namespace) -> int:
     """Run `down`: stop servers and remove their state files."""
-    _name_to_port(arguments)
     if arguments.all and arguments.port is not None:
         raise UsageError("--all: selects every server; remove it, or --port")
-    if arguments.all and not server_state.remembered():
+    servers = _selected(arguments) if arguments.all else [_the_one(arguments)]
+    if not servers:
         print("no server was started here")
-    for server in server_state.remembered() if arguments.all else [chosen(arguments.port)]:
+    for server in servers:
         ended = launch.stop(server)
         print(f"{server.engine} on port {server.port}: {'stopped' if ended else 'had already ended'}")
     return 0

@@ -7,8 +7,7 @@ from typing import Any
 from inferload.base.errors import UsageError
 
 from ..render import compose, container_plan, kubernetes, shell_script
-from ..render.container_plan import ContainerImages, ContainerPlan
-from ..variants.variant import Variant
+from ..render.container_plan import ContainerImages
 from .variants import add_variant, chosen
 
 _EPILOG = """\
@@ -51,16 +50,10 @@ def render(arguments: argparse.Namespace) -> int:
         return 0
     if arguments.output is None:
         raise UsageError(f"--format {arguments.format}: needs an output folder; give it with -o")
-    plan = _plan(arguments, variant)
+    defaults = ContainerImages()
+    images = ContainerImages(arguments.vllm_image or defaults.vllm, arguments.image or defaults.inferload)
+    plan = container_plan.plan_of(variant, arguments.engine, arguments.scenario, arguments.workers, images)
     files = compose.files(plan) if arguments.format == "compose" else kubernetes.files(plan, arguments.shared_runs)
     container_plan.write(arguments.output, files)
     print("\n".join(str(arguments.output / name) for name in files))
     return 0
-
-
-def _plan(arguments: argparse.Namespace, variant: Variant) -> ContainerPlan:
-    defaults = ContainerImages()
-    images = ContainerImages(
-        vllm=arguments.vllm_image or defaults.vllm, inferload=arguments.image or defaults.inferload
-    )
-    return container_plan.plan_of(variant, arguments.engine, arguments.scenario, arguments.workers, images)

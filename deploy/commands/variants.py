@@ -13,7 +13,7 @@ from inferload.base.status_lines import wrapped
 from ..servers import sizing
 from ..servers.engines import LINES, CommandLine, ServerSpec, is_generated, line_of
 from ..variants.variant import Variant, base_of, bundled, changed, document, named, stand_in
-from ..vllm.arguments import refuse_removed
+from ..vllm.arguments import by_flag, refuse_removed
 from ..vllm_cpu.install import VLLM
 
 _INDENT = 30
@@ -42,6 +42,10 @@ def add_show(actions: Any) -> None:
 def add_variant(parser: argparse.ArgumentParser) -> None:
     """Add the argument and the option that select a variant."""
     parser.add_argument("variant", help="name of a variant (inferload deploy list), or FILE.yaml:NAME")
+    add_settings(parser)
+
+
+def add_settings(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--set", action="append", default=[], metavar="FLAG=VALUE", help="change an argument; FLAG= removes it"
     )
@@ -157,10 +161,5 @@ def _page(variant: Variant, base: Variant | None, title: str, command: Sequence[
 
 def _wrapped(argv: Sequence[str], first: int) -> list[str]:
     """Shell command line with each flag from `first` on in its own line."""
-    lines = [f"    {' '.join(map(shlex.quote, argv[:first]))}"]
-    for word in argv[first:]:
-        if word.startswith("--"):
-            lines.append(f"      {word}")
-        else:
-            lines[-1] += f" {shlex.quote(word)}"
+    lines = [f"    {shlex.join(argv[:first])}", *(f"      {flag}" for flag in by_flag(argv[first:]))]
     return [f"{line} \\" for line in lines[:-1]] + lines[-1:]

@@ -6,7 +6,6 @@ A server outlives the process that started it.
 import contextlib
 import dataclasses
 import fcntl
-import http.client
 import os
 import secrets
 import subprocess
@@ -16,12 +15,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+from inferload.base import deployments
 from inferload.base.clock import NS_PER_S, now_ns
 from inferload.base.errors import UsageError, explained
 from inferload.base.escaping import own_command
 
 from ..vllm.log_cause import given_up, one_line
-from . import paths, probe, processes, server_state
+from . import probe, processes, server_state
 from .server_state import LocalServer
 
 PROGRESS_S = 5.0
@@ -62,7 +62,7 @@ def begin(server: LocalServer, environment: Mapping[str, str]) -> LocalServer:
 @contextmanager
 def _serialized() -> Iterator[None]:
     """Serialize starts by a lock on the state folder: a second start on a port sees the state file of the first."""
-    folder = paths.state_dir()
+    folder = deployments.state_dir()
     try:
         folder.mkdir(parents=True, exist_ok=True)
         descriptor = os.open(folder, os.O_RDONLY)
@@ -78,7 +78,7 @@ def _serialized() -> Iterator[None]:
 
 def _new_log(port: int) -> Path:
     """Create an empty log file with a unique name, which identifies the processes that hold it open."""
-    log = paths.state_dir() / f"{port}-{secrets.token_hex(4)}.log"
+    log = deployments.state_dir() / f"{port}-{secrets.token_hex(4)}.log"
     try:
         _remove_old_logs()
         log.touch()
@@ -102,7 +102,7 @@ def refuse_taken(host: str, port: int) -> None:
 def _remove_old_logs() -> None:
     """Remove all logs except those of servers with a state file and of the last LOGS_KEPT ended servers."""
     in_use = {server.log for server in server_state.remembered()}
-    ended = [log for log in paths.state_dir().glob("*.log") if log not in in_use]
+    ended = [log for log in deployments.state_dir().glob("*.log") if log not in in_use]
     for log in sorted(ended, key=lambda log: log.stat().st_mtime_ns)[:-LOGS_KEPT]:
         log.unlink(missing_ok=True)
 
@@ -198,7 +198,7 @@ def _check_port_owner(server: LocalServer) -> None:
 def _check_first_token(server: LocalServer) -> None:
     try:
         probe.first_token(server_state.reachable(server.host), server.port)
-    except (OSError, http.client.HTTPException, UsageError) as error:
+    except UsageError as error:
         stop(server)
         raise UsageError(
             f"{server.engine} is healthy but generated no token ({error}) and was stopped: {why(server)}"
@@ -223,9 +223,8 @@ def tail(log: Path, size: int = TAIL_BYTES) -> str:
 def stop(server: LocalServer, grace_s: float = GRACE_S) -> bool:
     """End the process group, wait until its port is free and remove its state file. Return True if it was alive."""
     ended = server_state.end(server, grace_s)
-    deadline_ns = now_ns() + round(grace_s * NS_PER_S)
-    while ended and not probe.is_free(server.host, server.port) and now_ns() < deadline_ns:
-        time.sleep(POLL_S)
+    if ended:
+        server_state.within(grace_s, lambda: probe.is_free(server.host, server.port))
     server_state.forget(server)
     return ended
 

@@ -36,11 +36,11 @@ class Hardware:
 
     def __post_init__(self) -> None:
         """Raise UsageError for values of another type."""
-        for name, text in (("gpu", self.gpu), ("note", self.note)):
-            if not isinstance(text, str):
+        for name in ("gpu", "note"):
+            if not isinstance(text := getattr(self, name), str):
                 raise UsageError(f"hardware: {name} {text!r}: not a string; quote it")
-        for name, value in (("gpus", self.gpus), ("memory_gib", self.memory_gib)):
-            if type(value) is not int or value < 0:
+        for name in ("gpus", "memory_gib"):
+            if type(value := getattr(self, name)) is not int or value < 0:
                 raise UsageError(f"hardware: {name} {value!r}: needs an integer of 0 or more")
 
     def __str__(self) -> str:

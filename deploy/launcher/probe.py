@@ -15,7 +15,6 @@ from inferload.base.errors import UsageError
 from . import processes
 
 TIMEOUT_S = 5.0
-_PORTS = "must be 1 to 65535; change --port"
 # The first request of a new server may compile kernels or allocate memory.
 FIRST_TOKEN_S = 120.0
 
@@ -36,8 +35,7 @@ def text(
 ) -> str:
     """Send a request and return the response body as text.
 
-    `method` None: POST with a body, else GET. Raise OSError or HTTPException without a response, UsageError for a status other
-    than 200.
+    `method` None: POST with a body, else GET. Raise UsageError without a response, or for a status other than 200.
     """
     connection = http.client.HTTPConnection(host.strip("[]"), port, timeout=timeout_s)
     headers = {"Content-Type": "application/json"}
@@ -47,6 +45,8 @@ def text(
         connection.request(method or ("POST" if body else "GET"), path, json.dumps(body) if body else None, headers)
         response = connection.getresponse()
         content = response.read().decode(errors="replace")
+    except (OSError, http.client.HTTPException) as error:
+        raise UsageError(str(error)) from error
     finally:
         connection.close()
     if response.status != http.client.OK:
@@ -67,7 +67,7 @@ def empty_prefix_cache(host: str, port: int) -> bool:
     """Clear the prefix cache of a server. Return True on success. vLLM needs VLLM_SERVER_DEV_MODE=1."""
     try:
         text(host, port, "/reset_prefix_cache", method="POST")
-    except (OSError, http.client.HTTPException, UsageError):
+    except UsageError:
         return False
     return True
 
@@ -76,7 +76,7 @@ def healthy(host: str, port: int) -> bool:
     """Return True if /health responds with status 200."""
     try:
         ask(host, port, "/health")
-    except (OSError, http.client.HTTPException, UsageError):
+    except UsageError:
         return False
     return True
 
@@ -113,16 +113,6 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-def check_port(port: int) -> None:
-    """Raise UsageError if the number is not a TCP port."""
-    if not _is_port(port):
-        raise UsageError(f"port {port}: {_PORTS}")
-
-
-def _is_port(port: int) -> bool:
-    return 0 < port < 65536
-
-
 def is_free(host: str, port: int) -> bool:
     """Return True if a server can listen on the port, ignoring sockets of recently closed connections."""
     return why_not_free(host, port) is None
@@ -130,8 +120,8 @@ def is_free(host: str, port: int) -> bool:
 
 def why_not_free(host: str, port: int) -> str | None:
     """Return the reason why a server cannot listen on the port; None if it can."""
-    if not _is_port(port):
-        return _PORTS
+    if not 0 < port < 65536:
+        return "must be 1 to 65535; change --port"
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     with socket.socket(family) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

@@ -28,11 +28,3 @@ def listeners(port: int) -> set[int]:
     """Return the ids of processes listening on a TCP port at any address, except those of other users."""
     sockets = (each for each in psutil.net_connections("tcp") if each.status == psutil.CONN_LISTEN)
     return {each.pid for each in sockets if each.pid and each.laddr and each.laddr.port == port}
-
-
-def resident_bytes(pid: int) -> int:
-    """Return the resident memory of a process in bytes, including shared pages; 0 if it has ended."""
-    try:
-        return int(psutil.Process(pid).memory_info().rss)
-    except psutil.Error:
-        return 0

@@ -1,21 +1,21 @@
 """Properties of a running server: version, resolved configuration, memory."""
 
-import http.client
-import re
+import contextlib
 from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
-from inferload.base.errors import UsageError
+import psutil
 
-from . import machine_checks, probe, processes, server_state
+from inferload.base.errors import UsageError
+from inferload.servers.exposition import parse
+
+from . import machine_checks, probe, server_state
 from .server_state import LocalServer
 
 # Timeout: vLLM inspects the machine before it responds with its configuration.
 _INFO_S = 60.0
 MIB = 1.048576  # MB
-
-_LABEL = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
 
 
 def measured(server: LocalServer, startup_s: float) -> LocalServer:
@@ -43,13 +43,17 @@ def reported(host: str, port: int) -> dict[str, Any]:
 def _ask(host: str, port: int, path: str, timeout_s: float = probe.TIMEOUT_S) -> Any:
     try:
         return probe.ask(host, port, path, timeout_s=timeout_s)
-    except (OSError, http.client.HTTPException, UsageError):
+    except UsageError:
         return None  # not every engine has the endpoint
 
 
 def memory_mb(server: LocalServer) -> float:
     """Return the resident memory of all processes of a server, in MB; shared pages count once per process."""
-    return round(sum(map(processes.resident_bytes, server_state.group(server))) / 1e6, 1)
+    resident_bytes = 0
+    for pid in server_state.group(server):
+        with contextlib.suppress(psutil.Error):  # has ended
+            resident_bytes += psutil.Process(pid).memory_info().rss
+    return round(resident_bytes / 1e6, 1)
 
 
 def gpu_memory_mb(server: LocalServer) -> dict[str, float]:
@@ -72,7 +76,6 @@ def cache_config(host: str, port: int) -> dict[str, str]:
     """Return the labels of `vllm:cache_config_info`; empty without that metric."""
     try:
         page = probe.text(host, port, "/metrics")
-    except (OSError, http.client.HTTPException, UsageError):
+    except UsageError:
         return {}
-    line = next((line for line in page.splitlines() if line.startswith("vllm:cache_config_info{")), "")
-    return dict(_LABEL.findall(line))
+    return dict(next((sample.labels for sample in parse(page, ("vllm:cache_config_info",))), ()))

@@ -11,16 +11,18 @@ import json
 import os
 import signal
 import time
-from collections.abc import Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from inferload.base import clock, rundir
+import msgspec
+
+from inferload.base import clock, deployments, rundir
 from inferload.base.clock import NS_PER_S, now_ns
 from inferload.base.errors import UsageError
 
-from . import paths, processes
+from . import processes
 
 POLL_S = 0.05
 _REAP_S = 2.0
@@ -60,7 +62,7 @@ def reachable(host: str) -> str:
 
 
 def state_file(port: int) -> Path:
-    return paths.state_dir() / f"{port}.json"
+    return deployments.state_dir() / f"{port}.json"
 
 
 def to_document(server: LocalServer) -> dict[str, Any]:
@@ -84,33 +86,13 @@ def not_written(folder: Path, error: OSError) -> UsageError:
     return UsageError(f"{folder}: not writable ({error.strerror}); free disk space, or change its permissions")
 
 
-def from_document(document: Mapping[str, Any]) -> LocalServer:
-    """Parse the content of a state file. Raise KeyError, TypeError or ValueError if it is invalid."""
-    cores = document.get("cores")
-    return LocalServer(
-        engine=str(document["engine"]),
-        model=str(document["model"]),
-        host=str(document["host"]),
-        port=int(document["port"]),
-        pid=int(document["pid"]),
-        started_at=str(document["started_at"]),
-        argv=tuple(str(part) for part in document["argv"]),
-        log=Path(document["log"]),
-        cores=None if cores is None else tuple(int(core) for core in cores),
-        variant=document.get("variant"),
-        start_id=str(document.get("start_id", "")),
-        facts={key: document[key] for key in FACTS if key in document},
-    )
-
-
 def recall(path: Path) -> LocalServer:
     """Read a state file. Raise UsageError if it is invalid."""
     try:
         document = json.loads(path.read_text(encoding="utf-8"))
-        if not isinstance(document, dict):
-            raise TypeError("not a JSON object")
-        return from_document(document)
-    except (OSError, KeyError, TypeError, ValueError, RecursionError) as error:
+        facts = {key: document[key] for key in FACTS if key in document}
+        return msgspec.convert({**document, "facts": facts}, LocalServer, dec_hook=lambda kind, value: kind(value))
+    except (OSError, TypeError, ValueError, RecursionError, msgspec.ValidationError) as error:
         raise UsageError(
             f"{path}: not a state file of a server; stop its processes manually and remove the file"
         ) from error
@@ -118,7 +100,7 @@ def recall(path: Path) -> LocalServer:
 
 def remembered() -> list[LocalServer]:
     """Return the servers with a state file, sorted by port."""
-    return sorted((recall(path) for path in paths.state_dir().glob("*.json")), key=lambda server: server.port)
+    return sorted((recall(path) for path in deployments.state_dir().glob("*.json")), key=lambda server: server.port)
 
 
 def forget(server: LocalServer) -> None:
@@ -142,30 +124,21 @@ def end(server: LocalServer, grace_s: float) -> bool:
     """Send TERM to the process group, and KILL after `grace_s`. Return True if any process was alive."""
     if not group(server):
         return False
-    _signal(server.pid, signal.SIGTERM)
-    if not _gone_within(server, grace_s):
-        _signal(server.pid, signal.SIGKILL)
-        _gone_within(server, grace_s)
-    _reap(server)
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        with contextlib.suppress(ProcessLookupError):  # the last process ended meanwhile
+            os.killpg(server.pid, number)
+        if within(grace_s, lambda: not group(server)):
+            break
+    # A child of this process closes its files shortly before it is a zombie.
+    with contextlib.suppress(ChildProcessError):
+        within(_REAP_S, lambda: os.waitpid(server.pid, os.WNOHANG)[0] != 0)
     return True
 
 
-def _reap(server: LocalServer) -> None:
-    """Reap the server's first process if it is a child of this one: it closes its files shortly before it is a zombie."""
-    deadline_ns = now_ns() + round(_REAP_S * NS_PER_S)
-    with contextlib.suppress(ChildProcessError):
-        while os.waitpid(server.pid, os.WNOHANG)[0] == 0 and now_ns() < deadline_ns:
-            time.sleep(POLL_S)
-
-
-def _signal(group_id: int, number: signal.Signals) -> None:
-    with contextlib.suppress(ProcessLookupError):  # the last process ended meanwhile
-        os.killpg(group_id, number)
-
-
-def _gone_within(server: LocalServer, limit_s: float) -> bool:
+def within(limit_s: float, met: Callable[[], bool]) -> bool:
+    """Wait until a condition is met. Return False after the limit."""
     deadline_ns = now_ns() + round(limit_s * NS_PER_S)
-    while group(server):
+    while not met():
         if now_ns() > deadline_ns:
             return False
         time.sleep(POLL_S)

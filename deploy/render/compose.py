@@ -1,10 +1,11 @@
 """Files for Docker Compose: server, master, workers, Prometheus, Grafana and NVIDIA's GPU exporter."""
 
 import json
+from functools import partial
 from typing import Any
 
 from . import dashboard
-from .container_plan import PORT, ContainerPlan, as_yaml, documents, head
+from .container_plan import PORT, ContainerPlan, as_yaml, documents, escaped, head
 
 SERVER, GPUS = f"http://server:{PORT}", "http://dcgm:9400"
 
@@ -56,6 +57,4 @@ def prometheus(plan: ContainerPlan) -> dict[str, Any]:
     return dict(content)
 
 
-def _plain(words: list[str]) -> list[str]:
-    """Escape `$` against variable expansion by Compose."""
-    return [word.replace("$", "$$") for word in words]
+_plain = partial(escaped, sign="$")

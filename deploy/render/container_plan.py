@@ -1,7 +1,7 @@
 """Common part of Compose and Kubernetes files: images, command lines, templates, and the plan of both."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from importlib.resources import files
 from itertools import takewhile
@@ -14,7 +14,6 @@ from inferload import __version__
 from inferload.base.errors import UsageError, explained
 from inferload.scenario.files import catalog
 from inferload.scenario.files.yaml_text import data_of
-from inferload.scenario.scenario import Scenario
 from inferload.scenario.scenario import load as load_scenario
 
 from ..servers.engines import ServerSpec, program_argv
@@ -34,9 +33,6 @@ class ContainerImages:
 
     vllm: str = f"vllm/vllm-openai:v{VLLM}"
     inferload: str = f"inferload:{__version__}"
-    prometheus: str = "prom/prometheus:v3.5.0"
-    grafana: str = "grafana/grafana:12.1.0"
-    dcgm: str = "nvcr.io/nvidia/k8s/dcgm-exporter:4.6.0-4.8.3-distroless"
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,10 +58,6 @@ class ContainerPlan:
         return 0 if self.engine == "simulator" else self.variant.hardware.gpus
 
     @property
-    def server_image(self) -> str:
-        return self.images.inferload if self.engine == "simulator" else self.images.vllm
-
-    @property
     def scenario_argument(self) -> str:
         return self.scenario if self.scenario_text is None else SCENARIO
 
@@ -89,11 +81,11 @@ class ContainerPlan:
             "variant": self.variant.name,
             "purpose": self.variant.purpose,
             "hardware": str(self.variant.hardware),
-            "server_image": self.server_image,
+            "server_image": self.images.inferload if self.engine == "simulator" else self.images.vllm,
             "image": self.images.inferload,
-            "prometheus_image": self.images.prometheus,
-            "grafana_image": self.images.grafana,
-            "dcgm_image": self.images.dcgm,
+            "prometheus_image": "prom/prometheus:v3.5.0",
+            "grafana_image": "grafana/grafana:12.1.0",
+            "dcgm_image": "nvcr.io/nvidia/k8s/dcgm-exporter:4.6.0-4.8.3-distroless",
             "gpus": self.gpus,
             "workers": self.workers,
         }
@@ -140,7 +132,7 @@ def _scenario(scenario_name: str) -> tuple[str, str | None]:
     """Name and text of a scenario; no text for a bundled scenario that reads other bundled files in the image."""
     path, scenario = catalog.resolve(scenario_name), load_scenario(scenario_name)
     is_user_file = path.parent.resolve() != catalog.folder().resolve()
-    if reads := _files(scenario):
+    if reads := [*_files(data_of(scenario.resolved_text()))]:
         if is_user_file or not all((catalog.folder() / name).is_file() for name in reads):
             raise UsageError(
                 f"scenario {scenario_name}: reads {', '.join(reads)}, not in the image; build an image with these files"
@@ -149,22 +141,16 @@ def _scenario(scenario_name: str) -> tuple[str, str | None]:
     return path.stem, catalog.read(path)
 
 
-def _files(scenario: Scenario) -> list[str]:
-    """Paths of data and code files of a scenario."""
-    paths: list[str] = []
-
-    def collect(part: Any) -> None:
-        if isinstance(part, dict):
-            paths.extend([str(part["path"])] if part.get("path") else [])
-            paths.extend([part["agent"]] if ".py" in str(part.get("agent")) else [])
-            for value in part.values():
-                collect(value)
-        elif isinstance(part, list):
-            for value in part:
-                collect(value)
-
-    collect(data_of(scenario.resolved_text()))
-    return paths
+def _files(part: Any) -> Iterator[str]:
+    """Yield the paths of data and code files in a part of a scenario."""
+    if isinstance(part, dict):
+        if part.get("path"):
+            yield str(part["path"])
+        if ".py" in str(part.get("agent")):
+            yield part["agent"]
+        part = [*part.values()]
+    for each in part if isinstance(part, list) else ():
+        yield from _files(each)
 
 
 class _Dumper(yaml.SafeDumper):
@@ -185,6 +171,11 @@ def as_yaml(*documents: dict[str, Any], head: str = "") -> str:
     """Return the YAML text of documents after a comment, with unchanged key order."""
     comment = "".join(f"# {line}\n" for line in head.splitlines())
     return comment + yaml.dump_all(documents, Dumper=_Dumper, sort_keys=False, width=10_000)
+
+
+def escaped(words: list[str], sign: str) -> list[str]:
+    """Double the `$` of a sign of variable expansion: `$` in Compose, `$(` in Kubernetes."""
+    return [word.replace(sign, f"${sign}") for word in words]
 
 
 def write(folder: Path, files: dict[str, str]) -> None:

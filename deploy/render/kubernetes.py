@@ -1,8 +1,9 @@
 """Files for Kubernetes: Deployment and Service of the server, and a run against it as Jobs."""
 
+from functools import partial
 from typing import Any
 
-from .container_plan import PORT, ContainerPlan, as_yaml, documents, head
+from .container_plan import PORT, ContainerPlan, as_yaml, documents, escaped, head
 
 Object = dict[str, Any]
 
@@ -63,6 +64,4 @@ def _pod(plan: ContainerPlan, part: str, command: list[str], on_volume: bool) ->
     return dict(pod)
 
 
-def _plain(words: list[str]) -> list[str]:
-    """Escape `$(` against variable expansion by Kubernetes."""
-    return [word.replace("$(", "$$(") for word in words]
+_plain = partial(escaped, sign="$(")

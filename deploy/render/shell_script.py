@@ -4,6 +4,7 @@ import shlex
 
 from ..servers.engines import ServerSpec, line_of
 from ..variants.variant import Variant
+from ..vllm.arguments import by_flag
 
 _HEAD = """\
 #!/bin/sh
@@ -21,20 +22,9 @@ def script(variant: Variant, engine: str) -> str:
     program, model = ("VLLM", ", MODEL a model folder") if is_vllm else ("INFERLOAD", "")
     lines = [f'export {name}="${{{name}:-{value}}}"' for name, value in line.defaults.items()]
     lines += [f"export {name}={shlex.quote(str(value))}" for name, value in line.fixed.items()]
+    start = 'exec "${INFERLOAD:-inferload}" simulator'
     if is_vllm:
         lines.append(f"model={shlex.quote(variant.model)}")
-        command = ['exec "${VLLM:-vllm}" serve "${MODEL:-$model}"', *_flags(line.argv[3:])]
-    else:
-        command = ['exec "${INFERLOAD:-inferload}" simulator', *_flags(line.argv[3:])]
+        start = 'exec "${VLLM:-vllm}" serve "${MODEL:-$model}"'
     head = _HEAD.format(name=variant.name, engine=engine, program=program, model=model)
-    return head + "\n".join([*lines, " \\\n  ".join([*command, '"$@"'])]) + "\n"
-
-
-def _flags(argv: tuple[str, ...]) -> list[str]:
-    flags: list[str] = []
-    for word in argv:
-        if word.startswith("--"):
-            flags.append(shlex.quote(word))
-        else:
-            flags[-1] += f" {shlex.quote(word)}"
-    return flags
+    return head + "\n".join([*lines, " \\\n  ".join([start, *by_flag(line.argv[3:]), '"$@"'])]) + "\n"

@@ -1,7 +1,7 @@
 """Simulated server in memory, with the properties of one that `inferload deploy` started: for runs on a virtual clock."""
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -10,7 +10,7 @@ from inferload.base.deployments import Deployment
 from inferload.base.errors import UsageError
 from inferload.results.prices import UNPRICED, Prices
 
-from ..simulator.in_memory import InMemoryServer, ServerEnd
+from ..simulator.in_memory import InMemoryServer
 from ..variants.variant import Variant, document, named
 from .engines import ServerSpec, simulator_line
 from .local import derived, priced
@@ -36,20 +36,15 @@ def options_of(variant: Variant) -> tuple[str, ...]:
 
 def facts_of(variant: Variant, prices: Prices = UNPRICED) -> dict[str, Any]:
     """Return what results record of a variant, as of a server that `inferload deploy` started."""
-    described, spec = document(variant), ServerSpec(model=variant.model, variant=variant)
-    return {
-        "name": variant.name,
-        "hardware": described["hardware"],
-        **derived(spec),
-        **priced(described, prices),
-    }
+    described, of_spec = document(variant), derived(ServerSpec(model=variant.model, variant=variant))
+    return {"name": variant.name, "hardware": described["hardware"], **of_spec, **priced(described, prices)}
 
 
-class SimulatedStart:
+class SimulatedStart(InMemoryServer):
     """Start of a server. `argv`: options of the simulator; UsageError for what it refuses."""
 
     def __init__(self, argv: Sequence[str], facts: Mapping[str, Any], seed: int) -> None:
-        self._server = InMemoryServer(argv, seed)
+        super().__init__(argv, seed)
         found = {
             "engine": "simulator",
             "started_at": f"virtual, seed {seed}",
@@ -59,26 +54,14 @@ class SimulatedStart:
         }
         self.deployment = msgspec.convert({**found, **facts}, Deployment)
 
-    @property
-    def next_due_ns(self) -> int | None:
-        """Due time of the next work; None if nothing is planned."""
-        return self._server.next_due_ns
-
-    def pump(self, now_ns: int) -> None:
-        """Do all work that is due now."""
-        self._server.pump(now_ns)
-
-    def connect(self, receive: Callable[[bytes], None], closed: Callable[[], None]) -> ServerEnd:
-        return self._server.connect(receive, closed)
-
     def metrics_page(self) -> str:
-        return self._server.get("/metrics").body.decode()
+        return self.get("/metrics").body.decode()
 
     def empty_prefix_cache(self) -> None:
         """Empty the prefix cache. Raise UsageError if requests hold blocks."""
-        if not json.loads(self._server.post("/reset_prefix_cache").body)["success"]:
+        if not json.loads(self.post("/reset_prefix_cache").body)["success"]:
             raise UsageError("the prefix cache could not be emptied: requests hold blocks of it")
 
     def _json(self, path: str) -> dict[str, Any]:
-        answer: dict[str, Any] = json.loads(self._server.get(path).body)
+        answer: dict[str, Any] = json.loads(self.get(path).body)
         return answer

@@ -13,7 +13,7 @@ from typing import Any
 from inferload.results import prices
 from inferload.results.prices import Prices
 
-from ..launcher import launch, probe, server_info
+from ..launcher import launch, server_info
 from ..launcher.launch import ProgressCallback, to_stderr
 from ..launcher.server_state import LocalServer
 from ..variants.variant import document
@@ -27,7 +27,6 @@ def start(spec: ServerSpec, command: Command | None = None, start_id: str = "") 
     `command` replaces the command line of the engine. `start_id` identifies the start in the state file. Raise UsageError
     if the port is taken.
     """
-    probe.check_port(spec.port)
     command = command or command_of(spec)
     server = LocalServer(
         engine=spec.engine,
@@ -71,9 +70,7 @@ def described(server: LocalServer, startup_s: float, price_options: Prices) -> L
 
 def priced(variant: dict[str, Any] | None, price_options: Prices) -> dict[str, Any]:
     """Return the prices of a server, or an empty document. Default number of GPUs: the variant's, or one."""
+    if not prices.to_document(price_options):
+        return {}
     gpus = ((variant or {}).get("hardware") or {}).get("gpus")
-    return (
-        {"prices": prices.to_document(price_options.over(Prices(gpus=gpus or 1)))}
-        if prices.to_document(price_options)
-        else {}
-    )
+    return {"prices": prices.to_document(price_options.over(Prices(gpus=gpus or 1)))}

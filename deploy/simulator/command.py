@@ -13,7 +13,7 @@ from typing import Any
 from inferload.base import clock
 
 from . import flags
-from .answers.usage import UsageOptions
+from .answers.completion_events import UsageOptions
 from .engine import chaos
 from .protocol.model import Model
 from .server.api import Api
@@ -57,10 +57,10 @@ def run(arguments: argparse.Namespace) -> int:
     """Serve until SIGTERM, SIGINT or --exit-after-s. Return the exit code."""
     config = resolve(arguments)
     _raise_descriptor_limit()
-    engine = config.engine()
+    engine = config.engine(arguments.seed)
     tls = tls_context(arguments.tls_cert, arguments.tls_key) if arguments.tls_cert else None
     server = Server(engine, arguments.host, arguments.port, tls)
-    api = Api(options_of(arguments, config), engine, lambda: server.connections)
+    api = Api(options_of(config), engine, lambda: server.connections)
 
     def stop(_signal: int, _frame: FrameType | None) -> None:
         server.stop()
@@ -81,9 +81,8 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def options_of(arguments: argparse.Namespace, config: ServerConfig) -> Options:
-    key = arguments.api_key if arguments.api_key is not None else os.environ.get("VLLM_API_KEY", "")
-    limits = config.limits
+def options_of(config: ServerConfig) -> Options:
+    arguments, limits = config.arguments, config.limits
     return Options(
         model=_model(arguments, limits.max_model_len),
         usage_options=UsageOptions(
@@ -102,7 +101,7 @@ def options_of(arguments: argparse.Namespace, config: ServerConfig) -> Options:
             "kv_cache_size_tokens": config.shown_blocks * limits.block_size,
             "num_gpu_blocks": config.shown_blocks,
         },
-        api_key=key,
+        api_key=os.environ.get("VLLM_API_KEY", "") if arguments.api_key is None else arguments.api_key,
         limits=limits,
         corrupt=arguments.corrupt_answers,
         stands_for=config.stands_for,

@@ -19,19 +19,17 @@ from .server_config import resolve
 
 
 class _Socket:
-    """Stand-in for the socket of a connection. `send` passes all bytes on at once."""
+    """Stand-in for the socket of a connection: bytes from the client, and to it all at once."""
 
     def __init__(self, receive: Callable[[bytes], None]) -> None:
         self.inbox = b""
         self._receive = receive
 
     def recv(self, _size: int) -> bytes:
-        """Return the bytes that the client sent."""
         data, self.inbox = self.inbox, b""
         return data
 
     def send(self, data: bytes) -> int:
-        """Pass bytes to the client."""
         self._receive(data)
         return len(data)
 
@@ -51,12 +49,12 @@ class InMemoryServer:
             if getattr(arguments, name) != getattr(defaults, name):
                 flag = f"--{name.replace('_', '-')}"
                 raise UsageError(f"{flag}: not with a server in memory, which has no address; leave it out")
-        config = replace(resolve(arguments), seed=seed)
-        options = options_of(arguments, config)
+        config = resolve(arguments)
+        options = options_of(config)
         self.stands_for = f"{config.stands_for} (virtual clock)"
         self.model = options.model.name
         self.max_model_len = options.model.max_model_len
-        self._engine = config.engine()
+        self._engine = config.engine(seed)
         self._connections = 0
         options = replace(options, stands_for=self.stands_for, api_key="")
         self._api = Api(options, self._engine, lambda: self._connections)
@@ -69,11 +67,11 @@ class InMemoryServer:
 
     def get(self, path: str) -> HttpResponse:
         """Return the reply to a GET request that is answered at once."""
-        return self._api.page(HttpRequest("GET", path, {}, {}, True))
+        return self._api.page(HttpRequest("GET", path, {}, True))
 
     def post(self, path: str, body: bytes = b"") -> HttpResponse:
         """Return the reply to a POST request with a JSON body that is answered at once."""
-        return self._api.page(HttpRequest("POST", path, {}, {"content-type": "application/json"}, True, body))
+        return self._api.page(HttpRequest("POST", path, {"content-type": "application/json"}, True, body))
 
     @property
     def next_due_ns(self) -> int | None:
@@ -88,31 +86,24 @@ class InMemoryServer:
         self._connections -= 1
         if connection.stream is not None:
             self._engine.abort(connection.stream)
-        cast(_Closing, connection).closed()
+        cast(ServerEnd, connection).closed()
 
 
-class _Closing(Connection):
-    """Connection that reports its end."""
+class ServerEnd(Connection):
+    """Server's end of a connection in memory. `closed`: called at its end."""
 
-    __slots__ = ("closed",)
+    __slots__ = ("_bytes", "closed")
 
-    closed: Callable[[], None]
-
-
-class ServerEnd:
-    """Server's end of a connection in memory."""
-
-    def __init__(self, sock: _Socket, hooks: Hooks, closed: Callable[[], None]) -> None:
-        self._sock = sock
-        self.connection = _Closing(cast(socket.socket, sock), hooks)
-        self.connection.closed = closed
+    def __init__(self, bytes_: _Socket, hooks: Hooks, closed: Callable[[], None]) -> None:
+        super().__init__(cast(socket.socket, bytes_), hooks)
+        self._bytes, self.closed = bytes_, closed
 
     def send(self, data: bytes) -> None:
         """Pass bytes of requests to the server."""
-        if not self.connection.dead:
-            self._sock.inbox += data
-            self.connection.readable()
+        if not self.dead:
+            self._bytes.inbox += data
+            self.readable()
 
     def close(self) -> None:
         """Close the connection at the client: an answer in progress is aborted."""
-        self.connection.lose()
+        self.lose()

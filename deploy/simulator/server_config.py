@@ -15,9 +15,7 @@ from .core.scheduler import Scheduler
 from .core.speculation import Acceptance, drafts_of
 from .core.step_time import FrontEnd, StepClock, StepCost
 from .engine.engine import Engine
-from .metrics import buckets
-from .metrics.buckets import Bounds
-from .metrics.engine_metrics import Metrics
+from .metrics.engine_metrics import Metrics, check_bounds
 
 DEFAULT_HARDWARE = "a100-llama3-8b"
 _PACED_BLOCKS, _PACED_LENGTH = 8192, 32_768
@@ -27,32 +25,27 @@ _PACED_BLOCKS, _PACED_LENGTH = 8192, 32_768
 class ServerConfig:
     """Resolved configuration. `pace` is None for the step model. `shown_blocks` includes vLLM's null block."""
 
+    arguments: argparse.Namespace
     limits: SchedulerLimits
     shown_blocks: int
     pace: Pace | None
     cost: StepCost | None
     front_end: FrontEnd
-    acceptance: float
-    seed: int
-    stream_interval: int
-    max_queued: tuple[int | None, int | None]
-    bounds: Bounds  # histogram bounds that differ from vLLM's
     stands_for: str  # model and devices of the step times; "no model" for paced timing
 
-    def engine(self) -> Engine:
-        """Build the engine."""
-        drafts = self.limits.speculative_tokens
-        acceptance = Acceptance(drafts, self.acceptance, self.seed) if drafts else None
+    def engine(self, seed: int) -> Engine:
+        """Build the engine. `seed`: of the noise of step times and of accepted drafts."""
+        drafts, given = self.limits.speculative_tokens, self.arguments
+        acceptance = Acceptance(drafts, given.spec_acceptance, seed) if drafts else None
         core: Core
         if self.pace is not None:
             core = PacedCore(PacedScheduler(self.limits), self.pace)
         else:
             assert self.cost is not None
-            core = Pipeline(Scheduler(self.limits, acceptance), StepClock(self.cost, self.seed))
-        metrics = Metrics(acceptance.counts if acceptance else None, self.bounds)
-        engine = Engine(core, self.front_end, metrics, self.stream_interval)
-        engine.max_queued = self.max_queued
-        return engine
+            core = Pipeline(Scheduler(self.limits, acceptance), StepClock(self.cost, seed))
+        metrics = Metrics(acceptance.counts if acceptance else None, given.custom_histogram_buckets)
+        queued = (given.max_num_queued_reqs, given.max_num_queued_tokens)
+        return Engine(core, self.front_end, metrics, given.stream_interval, queued)
 
 
 def resolve(arguments: argparse.Namespace) -> ServerConfig:
@@ -70,16 +63,12 @@ def resolve(arguments: argparse.Namespace) -> ServerConfig:
     query_tokens = 1 + limits.speculative_tokens
     cost = None if paced else _cost(arguments, step_cost(preset, build, limits.max_num_seqs, query_tokens), limits)
     return ServerConfig(
+        arguments,
         limits=limits,
         shown_blocks=shown,
         pace=_pace(arguments) if paced else None,
         cost=cost,
         front_end=FrontEnd() if paced else _front_end(arguments, preset),
-        acceptance=arguments.spec_acceptance,
-        seed=arguments.seed,
-        stream_interval=arguments.stream_interval,
-        max_queued=(arguments.max_num_queued_reqs, arguments.max_num_queued_tokens),
-        bounds=buckets.check(arguments.custom_histogram_buckets),
         stands_for="no model: its TTFT and ITL are set" if paced else preset.stands_for(build.tensor_parallel),
     )
 
@@ -97,10 +86,9 @@ def build_of(arguments: argparse.Namespace) -> Build:
 
 
 def _pace(arguments: argparse.Namespace) -> Pace:
-    ttft_ms, itl_ms = (50.0 if arguments.ttft_ms is None else arguments.ttft_ms), arguments.itl_ms
     return Pace(
-        ttft_ns=round(ttft_ms * 1e6),
-        itl_ns=round((10.0 if itl_ms is None else itl_ms) * 1e6),
+        ttft_ns=round((50.0 if arguments.ttft_ms is None else arguments.ttft_ms) * 1e6),
+        itl_ns=round((10.0 if arguments.itl_ms is None else arguments.itl_ms) * 1e6),
         prefill_tok_per_s=arguments.prefill_tok_per_s or 0.0,
         jitter=arguments.jitter or 0.0,
         seed=arguments.seed,
@@ -208,44 +196,32 @@ def _front_end(arguments: argparse.Namespace, preset: Preset) -> FrontEnd:
 _MAX_MS, _MAX_TOKENS = 86_400_000, 1_000_000_000
 _RANGES: Mapping[str, tuple[int, float]] = {
     **dict.fromkeys(("jitter", "spec_acceptance", "tool_call_share", "watermark"), (0, 1)),
+    **dict.fromkeys(("ttft_ms", "itl_ms", "event_us"), (0, _MAX_MS)),
+    **dict.fromkeys(("prefill_tok_per_s", "eos_mean_tokens", "reasoning_mean_tokens"), (0, _MAX_TOKENS)),
+    **dict.fromkeys(("long_prefill_token_threshold", "max_num_queued_reqs", "max_num_queued_tokens"), (0, _MAX_TOKENS)),
+    **dict.fromkeys(("max_num_batched_tokens", "stream_interval"), (1, _MAX_TOKENS)),
+    **dict.fromkeys(("image_tokens", "max_cudagraph_capture_size"), (0, 1_000_000)),
+    **dict.fromkeys(("max_num_seqs", "block_size"), (1, 1_000_000)),
     "port": (0, 65_535),
-    "ttft_ms": (0, _MAX_MS),
-    "itl_ms": (0, _MAX_MS),
-    "event_us": (0, _MAX_MS),
     "step_noise": (0, 10),
     "exit_after_s": (0, 31_536_000),  # a year
-    "prefill_tok_per_s": (0, _MAX_TOKENS),
-    "eos_mean_tokens": (0, _MAX_TOKENS),
-    "reasoning_mean_tokens": (0, _MAX_TOKENS),
-    "image_tokens": (0, 1_000_000),
-    "long_prefill_token_threshold": (0, _MAX_TOKENS),
-    "max_num_queued_reqs": (0, _MAX_TOKENS),
-    "max_num_queued_tokens": (0, _MAX_TOKENS),
-    "max_num_seqs": (1, 1_000_000),
-    "max_num_batched_tokens": (1, _MAX_TOKENS),
-    "stream_interval": (1, _MAX_TOKENS),
     "num_gpu_blocks": (1, 10_000_000),
     "num_gpu_blocks_override": (2, 10_000_000),
-    "block_size": (1, 1_000_000),
     "tensor_parallel_size": (1, 1024),
-    "max_cudagraph_capture_size": (0, 1_000_000),
 }
 
 
 def check_values(arguments: argparse.Namespace) -> None:
     """Raise UsageError for a value out of its range."""
-    for name, (lower, upper) in _RANGES.items():
-        _check_range(name, getattr(arguments, name), lower, upper)
-    if arguments.max_model_len != -1:
-        _check_range("max_model_len", arguments.max_model_len, 1, _MAX_TOKENS)
+    length = {} if arguments.max_model_len == -1 else {"max_model_len": (1, _MAX_TOKENS)}
+    for name, (lower, upper) in {**_RANGES, **length}.items():
+        value = getattr(arguments, name)
+        if value is not None and not lower <= value <= upper:
+            raise UsageError(f"--{name.replace('_', '-')} {value}: from {lower} to {upper}")
     if not 0 < arguments.gpu_memory_utilization <= 1:
         raise UsageError(f"--gpu-memory-utilization {arguments.gpu_memory_utilization}: above 0, at most 1")
     if arguments.enable_auto_tool_choice and not arguments.tool_call_parser:
         raise UsageError("--enable-auto-tool-choice: needs --tool-call-parser, such as hermes")
+    check_bounds(arguments.custom_histogram_buckets)
     if arguments.tls_key is not None and arguments.tls_cert is None:
         raise UsageError(f"--tls-key {arguments.tls_key}: needs --tls-cert")
-
-
-def _check_range(name: str, value: float | None, lower: int, upper: float) -> None:
-    if value is not None and not lower <= value <= upper:
-        raise UsageError(f"--{name.replace('_', '-')} {value}: from {lower} to {upper}")

@@ -9,7 +9,7 @@ import json
 import math
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -108,15 +108,11 @@ class Variant:
         return replace(self, args={**self.args, **changes})
 
     def difference(self, base: "Variant") -> list[str]:
-        lines = _changes(base.args, self.args)
-        if self.model != base.model:
-            lines.insert(0, f"model: {base.model} -> {self.model}")
-        if self.hardware != base.hardware:
-            lines.append(f"hardware: {base.hardware} -> {self.hardware}")
-        lines += _changes(base.environment, self.environment)
-        if self.simulated_as != base.simulated_as:
-            lines.append(f"simulated_as: {base.simulated_as} -> {self.simulated_as}")
-        return lines
+        def of(name: str) -> list[str]:
+            return _changes({name: getattr(base, name)}, {name: getattr(self, name)})
+
+        arguments, variables = _changes(base.args, self.args), _changes(base.environment, self.environment)
+        return [*of("model"), *arguments, *of("hardware"), *variables, *of("simulated_as")]
 
 
 def check_name(name: str) -> str:
@@ -131,11 +127,10 @@ def check_name(name: str) -> str:
 
 def _check_words(variant: Variant) -> None:
     """Raise UsageError for values of another type and for invalid names of flags or environment variables."""
-    for key in ("purpose", "model", "source", "simulated_as", "factor"):
-        if not isinstance(getattr(variant, key), str):
-            raise UsageError(f"{variant.name}: {key} {getattr(variant, key)!r}: not a string; quote it")
-    if not (variant.old is None or isinstance(variant.old, str)):
-        raise UsageError(f"{variant.name}: old {variant.old!r}: not a string; quote it")
+    for key in ("purpose", "model", "source", "simulated_as", "factor", "old"):
+        value = getattr(variant, key)
+        if not isinstance(value, str) and (key, value) != ("old", None):
+            raise UsageError(f"{variant.name}: {key} {value!r}: not a string; quote it")
     for name in variant.args:
         if not isinstance(name, str) or not _FLAG_NAME.fullmatch(name):
             raise UsageError(f"{variant.name}: args: {name!r} is not a flag name such as max-num-seqs")
@@ -219,8 +214,8 @@ def family_of(document: Any, path: Path) -> dict[str, Variant]:
     if not isinstance(document, Mapping):
         raise UsageError(f"{path}: not a family of variants; it needs source, model, hardware and variants")
     _check_keys(document, _FAMILY_KEYS, f"{path}")
+    variants: Any = document.get("variants") or {}
     variants_by_name: dict[str, Variant] = {}
-    variants = document.get("variants") or {}
     if not isinstance(variants, Mapping):
         raise UsageError(f"{path}: variants: needs a mapping of names")
     for name, entry in variants.items():
@@ -276,27 +271,9 @@ def _check_keys(document: Mapping[str, Any], known: set[str], where: str) -> Non
 
 
 def document(variant: Variant) -> dict[str, Any]:
-    return {
-        "name": variant.name,
-        "family": variant.family,
-        "purpose": variant.purpose,
-        "model": variant.model,
-        "hardware": {
-            "gpu": variant.hardware.gpu,
-            "gpus": variant.hardware.gpus,
-            "memory_gib": variant.hardware.memory_gib,
-        },
-        "card": variant.hardware.note,
-        "base": variant.base,
-        "factor": variant.factor,
-        "simulated_as": variant.simulated_as,
-        "args": dict(variant.args),
-        "argv": list(variant.argv),
-        "environment": dict(variant.environment),
-        "source": variant.source,
-        "old": variant.old,
-        "prices": prices.to_document(variant.prices),
-    }
+    found = asdict(variant)
+    card = found["hardware"].pop("note")
+    return {**found, "card": card, "argv": list(variant.argv), "prices": prices.to_document(variant.prices)}
 
 
 def _value(setting: str, value: str) -> Any:

@@ -4,6 +4,7 @@ A mapping has vLLM's long names without the dashes: `{"max-num-seqs": 8, "enable
 """
 
 import json
+import shlex
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -158,6 +159,17 @@ def to_argv(arguments: Arguments) -> list[str]:
         else:
             argv += [f"--{name}", str(value)]
     return argv
+
+
+def by_flag(argv: Sequence[str]) -> list[str]:
+    """Return the words of a command line from its first flag on for a shell, each flag with its values."""
+    flags: list[str] = []
+    for word in map(shlex.quote, argv):
+        if word.startswith("--"):
+            flags.append(word)
+        else:
+            flags[-1] += f" {word}"
+    return flags
 
 
 def faults(argv: Sequence[str], environment: Mapping[str, str] = {}) -> list[str]:

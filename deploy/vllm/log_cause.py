@@ -1,6 +1,7 @@
 """Cause of a server's failure, from the end of its log. No I/O."""
 
 import re
+from itertools import islice, takewhile
 
 # "(EngineCore pid=7) ERROR 11-20 19:34:45 [core.py:1510] " and similar prefixes of a log line.
 _PREFIX = re.compile(r"^(?:\x1b\[[\d;]*m)*(?:\([^()]*pid=\d+\) ?)?(?:[A-Z]+ \d\d-\d\d [\d:]+ \[[^\]]*\] ?)?")
@@ -58,12 +59,8 @@ def given_up(log: str) -> bool:
 
 def _details(following: list[str]) -> list[str]:
     """The indented lines that continue an error."""
-    details: list[str] = []
-    for line in following:
-        if not line.startswith("  ") or line.strip().startswith(_CHATTER) or len(details) == DETAIL_LINES:
-            break
-        details.append(line)
-    return details
+    details = takewhile(lambda line: line.startswith("  ") and not line.strip().startswith(_CHATTER), following)
+    return list(islice(details, DETAIL_LINES))
 
 
 def remedy(problem: str) -> str:

@@ -9,11 +9,10 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from inferload.base import clock
+from inferload.base import clock, deployments
 from inferload.base.errors import UsageError
 from inferload.campaign.process import begin
 from inferload.campaign.signals import signals_interrupt
-from inferload.deploy.launcher import paths
 from inferload.deploy.launcher.launch import ProgressCallback, tail
 from inferload.deploy.servers.engines import Command, ServerSpec, command_of
 from inferload.deploy.vllm.log_cause import one_line
@@ -74,7 +73,8 @@ def simulated(command: Command, load: OfflineLoad) -> OfflineLimit:
         raise UsageError(
             f"--input-len {load.input_tokens}, --output-len {load.output_tokens}: more than the {context} tokens of the model"
         )
-    settings = offline.Offline(config.limits, config.cost, config.front_end, config.acceptance, config.seed)
+    acceptance, seed = config.arguments.spec_acceptance, config.arguments.seed
+    settings = offline.Offline(config.limits, config.cost, config.front_end, acceptance, seed)
     requests = [offline.OfflineRequest(0.0, load.output_tokens, load.input_tokens) for _ in range(load.prompts)]
     results = offline.simulate(requests, settings)
     return OfflineLimit(
@@ -96,7 +96,7 @@ def benched(spec: ServerSpec, command: Command, load: OfflineLoad, progress: Pro
         argv = [*program, "bench", "throughput", "--model", model, *arguments, "--dataset-name", "random"]
         argv += ["--random-input-len", str(load.input_tokens), "--random-output-len", str(load.output_tokens)]
         argv += ["--num-prompts", str(load.prompts), "--output-json", str(out)]
-        log = paths.state_dir() / f"throughput-{spec.model if spec.variant is None else spec.variant.name}.log"
+        log = deployments.state_dir() / f"throughput-{spec.model if spec.variant is None else spec.variant.name}.log"
         log.parent.mkdir(parents=True, exist_ok=True)
         _run(replace(command, argv=tuple(argv)), log, progress)
         return read(spec.engine, load, json.loads(out.read_text(encoding="utf-8")), tail(log), left_out)

@@ -264,6 +264,15 @@ class Sandbox:
         words = (*fleet.worker_options, *arguments)
         fleet.by_hand.append(locust_process.start(*words, cwd=self._made(cwd), env=env, locustfile=locustfile))
 
+    def interrupted(
+        self, fleet: Fleet, simulator: Simulator | None = None, seen: dict[str, Any] | None = None
+    ) -> "FinishedRun":
+        """End a run by Ctrl-C at its master. `simulator`: with the requests that it had at the end."""
+        fleet.signal(signal.SIGINT, whole_group=False)
+        code = fleet.exit_code()
+        requests = None if simulator is None else simulator.stats()["requests"]
+        return FinishedRun(self.run_dir, code, fleet.text, requests, seen or {})
+
     def _made(self, name: str) -> Path:
         (self.folder / name).mkdir(exist_ok=True)
         return self.folder / name
@@ -444,6 +453,12 @@ def check_files(run_dir: Path, killed: str | None = None, metrics: bool = True) 
     typed_documents.read(run_dir / rundir.MANIFEST, Manifest)
     typed_documents.read(run_dir / rundir.SUMMARY, Summary)
     assert all((run_dir / name).stat().st_size for name in names)
+
+
+def check_run(ended: FinishedRun) -> None:
+    """Check the files of a run, and that they agree on its turns."""
+    check_files(ended.run_dir)
+    check_counts(ended)
 
 
 def check_complete(ended: FinishedRun) -> None:

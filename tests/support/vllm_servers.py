@@ -14,10 +14,10 @@ from typing import Any
 
 import locust_process
 from e2e_runs import scenario
-from inferload.deploy.launcher import launch, paths, probe
+from inferload.deploy.launcher import launch, probe
 from inferload.deploy.launcher.server_state import LocalServer
 from inferload.deploy.servers import local
-from inferload.deploy.servers.engines import ServerSpec, command_of, tiny_model
+from inferload.deploy.servers.engines import ServerSpec, command_of, tiny_model, vllm_venv
 from inferload.deploy.variants.variant import Variant
 from ports import unused_port
 from simulator_process import Simulator
@@ -82,7 +82,7 @@ def serving(
 
 def adapters(folder: Path, *names: str) -> tuple[str, ...]:
     """Write LoRA adapters of the tiny model; return the flags of a server that has one slot for them."""
-    python = paths.vllm_venv() / "bin" / "python"
+    python = vllm_venv() / "bin" / "python"
     folders = [str(folder / name) for name in names]
     subprocess.run([str(python), "-c", _ADAPTERS, str(tiny_model(python, "tiny")), *folders], check=True)
     modules = (f"{name}={path}" for name, path in zip(names, folders, strict=True))

@@ -14,9 +14,9 @@ import simulator_process
 import vllm_servers
 from api_cases import ApiCase, shape
 from e2e_runs import wait_until
-from inferload.deploy.launcher import paths, probe
+from inferload.deploy.launcher import probe
 from inferload.deploy.launcher.server_state import LocalServer
-from inferload.deploy.servers.engines import tiny_model
+from inferload.deploy.servers.engines import tiny_model, vllm_venv
 from simulator_process import Simulator
 from test_vllm_server import chat, stream
 
@@ -147,7 +147,7 @@ def test_the_metrics_page_has_the_recorded_structure(
 
 @pytest.mark.parametrize("backend", ["openai-chat", "openai"])
 def test_vllm_bench_serve_runs_against_the_simulator(backend: str, simulated: Simulator, tmp_path: Path) -> None:
-    python = paths.vllm_venv() / "bin" / "python"
+    python = vllm_venv() / "bin" / "python"
     endpoint = api_cases.CHAT if backend == "openai-chat" else api_cases.TEXT
     command = [
         *(

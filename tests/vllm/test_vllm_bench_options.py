@@ -5,14 +5,14 @@ import subprocess
 
 import pytest
 from inferload.analysis.interop.pasted.bench_options import OPTIONS
-from inferload.deploy.launcher import paths
+from inferload.deploy.servers.engines import vllm_venv
 
 pytestmark = pytest.mark.vllm
 
 
 def test_all_options_of_vllm_bench_serve_are_known() -> None:
     done = subprocess.run(
-        [paths.vllm_venv() / "bin" / "vllm", "bench", "serve", "--help=all"],
+        [vllm_venv() / "bin" / "vllm", "bench", "serve", "--help=all"],
         capture_output=True,
         text=True,
         timeout=280,

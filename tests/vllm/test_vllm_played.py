@@ -8,7 +8,7 @@ from random import Random
 from typing import Any
 
 import pytest
-from inferload.deploy.launcher import paths
+from inferload.deploy.servers.engines import vllm_venv
 from inferload.deploy.simulator.core.queues import SchedulerLimits
 from inferload.deploy.simulator.core.request import Request
 from inferload.deploy.simulator.core.scheduler import Scheduler, Step
@@ -54,7 +54,8 @@ def counts_of(this: dict[str, Any]) -> dict[str, Any]:
     for request in this["requests"]:
         answer = request["answer"]
         ends = answer[-1] == END and len(answer) < request["max_tokens"]
-        requests.append(Request(request["prompt"], len(answer), answer.__getitem__, ends_itself=ends))
+        tokens = lambda first, count, of=answer: of[first : first + count]  # noqa: E731
+        requests.append(Request(request["prompt"], len(answer), tokens, ends_itself=ends))
         scheduler.submit(requests[-1])
     steps, under_way = [], list[Step]()
     while True:
@@ -78,7 +79,7 @@ def test_steps_hits_and_preemptions_are_equal(tmp_path: Path) -> None:
     kinds = [(asynchronous, drafts, False) for asynchronous in (False, True) for drafts in (0, 2, 3)]
     kinds += [(False, 0, True), (True, 0, True)]  # without prefix caching and chunked prefill
     cases = [case(seed, *kind) for seed in range(4) for kind in kinds]
-    python = str(paths.vllm_venv() / "bin" / "python")
+    python = str(vllm_venv() / "bin" / "python")
     building = [python, str(tiny_model.__file__), "--into", str(tmp_path), "--name", "tiny"]
     model = subprocess.run(building, check=True, capture_output=True, text=True).stdout.split()[-1]
     command = [python, str(Path(__file__).with_name("run_vllm_scheduler.py")), model]

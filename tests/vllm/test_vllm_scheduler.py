@@ -69,7 +69,7 @@ class Twin:
         """Send the call to both; return the answers."""
         answered = post(self.server, call)
         requests = [
-            Request(prompt, call.tokens, answer.__getitem__, call.salt)
+            Request(prompt, call.tokens, lambda first, count, of=answer: of[first : first + count], call.salt)
             for prompt, answer in zip(call.prompts, answered.token_ids, strict=True)
         ]
         for each in requests:

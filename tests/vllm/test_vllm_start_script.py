@@ -8,7 +8,7 @@ from pathlib import Path
 
 import psutil
 import pytest
-from inferload.deploy.launcher import paths, probe
+from inferload.deploy.launcher import probe
 from inferload.deploy.servers import engines
 from paths import ROOT
 from ports import unused_port
@@ -26,7 +26,7 @@ def alive(process: psutil.Process) -> bool:
 
 
 def test_start_script_serves_and_down_stops_all_processes_after_a_crash(tmp_path: Path) -> None:
-    binaries, port = paths.vllm_venv() / "bin", unused_port()
+    binaries, port = engines.vllm_venv() / "bin", unused_port()
     model = engines.tiny_model(binaries / "python", "tiny")
     environment = {**engines.VLLM_CPU_ENVIRONMENT, **os.environ}
     environment |= {"INFERLOAD_STATE": str(tmp_path), "VLLM": str(binaries / "vllm")}

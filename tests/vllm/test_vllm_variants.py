@@ -6,9 +6,9 @@ import subprocess
 
 import pytest
 import vllm_servers
-from inferload.deploy.launcher import paths, probe
+from inferload.deploy.launcher import probe
 from inferload.deploy.servers import local
-from inferload.deploy.servers.engines import VLLM_CPU_ENVIRONMENT
+from inferload.deploy.servers.engines import VLLM_CPU_ENVIRONMENT, vllm_venv
 from inferload.deploy.variants.variant import bundled, named
 from test_vllm_server import chat, stream
 
@@ -31,7 +31,7 @@ json.dump(refused, open(sys.argv[1], "w"))
 
 
 def test_the_argument_parser_of_vllm_accepts_all_variants(tmp_path: os.PathLike[str]) -> None:
-    python, out = paths.vllm_venv() / "bin" / "python", os.path.join(tmp_path, "refused.json")
+    python, out = vllm_venv() / "bin" / "python", os.path.join(tmp_path, "refused.json")
     argv = {name: [variant.model, *variant.argv] for name, variant in bundled().items()}
     done = subprocess.run(
         [str(python), "-c", _PARSE, out],

@@ -6,18 +6,30 @@ of a tool call) has no event.
 """
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from ..protocol.completion_request import CompletionRequest
 from ..protocol.http import LAST_CHUNK, chunk
 from ..protocol.script import ARGUMENTS, CALL, CONTENT, REASONING, TokenPiece
 from ..protocol.text import SPACED, token_ids
-from .usage import Timings, UsageOptions, usage_of
 
 FINGERPRINT = "vllm-0.32.0-simulator"
 DONE = b"data: [DONE]\n\n"
 _CLOSE = len(b"}\n\n")
+# Timings of a request by vLLM's names; None if not applicable.
+Timings = Mapping[str, float | None]
+
+
+@dataclass(frozen=True, slots=True)
+class UsageOptions:
+    """Optional fields of a usage block: `--enable-prompt-tokens-details`, `--enable-per-request-metrics`."""
+
+    prompt_tokens_details: bool
+    per_request_metrics: bool
+    reasoning_tokens: bool = False  # with --reasoning-parser
+    cache_block: int = 0  # tokens of a block of the prefix cache; 0 without it
 
 
 class CompletionEvents:
@@ -64,11 +76,8 @@ class CompletionEvents:
 
     def plain_until(self, index: int) -> int:
         """First token from `index` on whose event is not plain: the end of the reasoning, which has no event."""
-        if (
-            not self._completion.plain
-            or self._completion.params.continuous_usage
-            or (self._think and index == self._think)
-        ):
+        is_plain = self._completion.plain and not self._completion.params.continuous_usage
+        if not is_plain or (self._think and index == self._think):
             return index
         return self._think if index < self._think else self._completion.output_tokens
 
@@ -115,7 +124,7 @@ class CompletionEvents:
         """Usage chunk if requested, [DONE], and the end of the body."""
         pieces = b""
         if self._completion.params.include_usage:
-            more: dict[str, Any] = {"usage": usage_of(self._completion, self._options, cached_tokens)}
+            more: dict[str, Any] = {"usage": self._usage(cached_tokens)}
             more["system_fingerprint"] = FINGERPRINT
             if self._options.per_request_metrics:
                 more["metrics"] = {name: value for name, value in timings.items() if value is not None}
@@ -132,7 +141,7 @@ class CompletionEvents:
             "model": self._model,
             "choices": [self._choice()],
             "system_fingerprint": FINGERPRINT,
-            "usage": usage_of(completion, self._options, cached_tokens),
+            "usage": self._usage(cached_tokens),
             "metrics": timings if self._options.per_request_metrics else None,
         }
         if completion.chat:
@@ -160,16 +169,11 @@ class CompletionEvents:
             if reason is None and not completion.params.token_ids:
                 return b""
             delta = '"delta":{}'
-        finish_reason = "null" if reason is None else f'"{reason}"'
-        stop = ',"stop_reason":null' if reason is not None and completion.chat else ""
-        mark = (
-            f',"system_fingerprint":"{FINGERPRINT}"'
-            if reason is not None and not completion.params.include_usage
-            else ""
-        )
-        choice = (
-            f'{{"index":0,{delta},"logprobs":null,"finish_reason":{finish_reason}{stop}{self._ids(pieces, not first)}}}'
-        )
+        finish, mark = "null", ""
+        if reason is not None:
+            finish = f'"{reason}"' + (',"stop_reason":null' if completion.chat else "")
+            mark = "" if completion.params.include_usage else f',"system_fingerprint":"{FINGERPRINT}"'
+        choice = f'{{"index":0,{delta},"logprobs":null,"finish_reason":{finish}{self._ids(pieces, not first)}}}'
         return self._piece(f"{self._start}{choice}]{self._usage_part(first + count)}{mark}}}\n\n")
 
     def _shown(self, first: int, count: int, last: bool) -> tuple[TokenPiece]:
@@ -182,14 +186,27 @@ class CompletionEvents:
     def _usage_part(self, completion_tokens: int) -> str:
         if not self._completion.params.continuous_usage:
             return ""
-        prompt = len(self._completion.tokens)
-        counts = f'"prompt_tokens":{prompt},"total_tokens":{prompt + completion_tokens}'
-        more = ""
+        usage = self._counts(completion_tokens)
         if self._completion.chat:
-            thought = self._completion.script.reasoning_tokens(completion_tokens)
-            details = f'{{"reasoning_tokens":{thought}}}' if self._options.reasoning_tokens else "null"
-            more = f',"completion_tokens_details":{details}'
-        return f',"usage":{{{counts},"completion_tokens":{completion_tokens}{more}}}'
+            usage.setdefault("completion_tokens_details", None)
+        return f',"usage":{_compact(usage)}'
+
+    def _counts(self, output: int) -> dict[str, Any]:
+        """Usage block after `output` tokens, without details of the prompt."""
+        prompt, of_reasoning = len(self._completion.tokens), self._completion.chat and self._options.reasoning_tokens
+        thought = {"reasoning_tokens": self._completion.script.reasoning_tokens(output)}
+        counts = {"prompt_tokens": prompt, "total_tokens": prompt + output, "completion_tokens": output}
+        return counts | ({"completion_tokens_details": thought} if of_reasoning else {})
+
+    def _usage(self, cached_tokens: int) -> dict[str, Any]:
+        """Usage block of a complete answer."""
+        usage, block = self._counts(self._completion.output_tokens), self._options.cache_block
+        if self._options.prompt_tokens_details:
+            usage["prompt_tokens_details"] = details = {"cached_tokens": cached_tokens}
+            if self._completion.chat:
+                stored = usage["prompt_tokens"] // block * block if block else 0
+                details["created_cache_tokens"] = max(0, stored - cached_tokens)
+        return usage
 
     def _piece(self, text: str) -> bytes:
         return chunk(text.encode("utf-8", "surrogatepass"))

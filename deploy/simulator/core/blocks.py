@@ -5,10 +5,8 @@ goes to the front of the free list. Usage counts referenced blocks only. Two blo
 block of a fully cached prompt is computed again: both stay cached, and look-ups return the older one.
 """
 
-from collections import deque
+from collections import OrderedDict
 from collections.abc import Hashable, Iterable, Sequence
-
-_Holders = int | dict[int, None]  # blocks with the same tokens; a dict in order of age if there are several
 
 
 def chain_hashes(
@@ -29,13 +27,15 @@ class BlockPool:
     def __init__(self, blocks: int, caching: bool) -> None:
         self.size = blocks
         self.caching = caching
-        self.free = blocks  # unreferenced blocks, including cached ones
-        # Free blocks in order of reuse. A cached block that is shared again leaves a stale entry behind.
-        self._queue = deque(range(blocks))
-        self._stale: dict[int, int] = {}  # stale entries per block; they precede its valid entry
+        self._queue = OrderedDict.fromkeys(range(blocks))  # unreferenced blocks in order of reuse
         self._references = [0] * blocks
         self._hashes: list[int | None] = [None] * blocks
-        self._by_hash: dict[int, _Holders] = {}
+        self._by_hash: dict[int, dict[int, None]] = {}  # blocks with the same tokens, in order of age
+
+    @property
+    def free(self) -> int:
+        """Number of unreferenced blocks, including cached ones."""
+        return len(self._queue)
 
     @property
     def usage(self) -> float:
@@ -46,10 +46,9 @@ class BlockPool:
         """Return the cached blocks of a prompt, up to the first miss."""
         cached: list[int] = []
         for value in hashes:
-            block = self._by_hash.get(value)
-            if block is None:
+            if (holders := self._by_hash.get(value)) is None:
                 break
-            cached.append(block if isinstance(block, int) else next(iter(block)))
+            cached.append(next(iter(holders)))
         return cached
 
     def unreferenced(self, blocks: Iterable[int]) -> int:
@@ -60,65 +59,45 @@ class BlockPool:
         """Add a reference to cached blocks."""
         for block in blocks:
             if self._references[block] == 0:
-                self.free -= 1
-                self._stale[block] = self._stale.get(block, 0) + 1
+                del self._queue[block]
             self._references[block] += 1
 
     def allocate(self, count: int) -> list[int] | None:
-        """Allocate free blocks and evict their content. Return None and allocate nothing if there are too few."""
+        """Allocate free blocks and evict their content; none for a count below 1. Return None if there are too few."""
         references, hashes, by_hash = self._references, self._hashes, self._by_hash
-        if count > self.free:
+        if count > len(self._queue):
             return None
-        self.free -= count
-        take = self._next if self._stale else self._queue.popleft
-        taken = [take() for _ in range(count)]
+        taken = [self._queue.popitem(last=False)[0] for _ in range(count)]
         for block in taken:
             references[block] = 1
             if (value := hashes[block]) is not None:
                 hashes[block] = None
-                if (holders := by_hash.pop(value)) != block:
-                    by_hash[value] = _without(holders, block)
+                del by_hash[value][block]
+                if not by_hash[value]:
+                    del by_hash[value]
         return taken
 
     def publish(self, blocks: Sequence[int], values: Sequence[int]) -> None:
         """Add full blocks to the prefix cache by their hashes."""
         if not self.caching:
             return
-        hashes, by_hash = self._hashes, self._by_hash
         for block, value in zip(blocks, values, strict=True):
-            if hashes[block] is not None:
-                continue
-            hashes[block] = value
-            if (holders := by_hash.setdefault(value, block)) != block:
-                by_hash[value] = _with(holders, block)
-
-    def _next(self) -> int:
-        """Next free block, skipping stale entries of the queue."""
-        stale = self._stale
-        while (count := stale.get(block := self._queue.popleft(), 0)) > 0:
-            if count > 1:
-                stale[block] = count - 1
-            else:
-                del stale[block]
-        return block
+            if self._hashes[block] is None:
+                self._hashes[block] = value
+                self._by_hash.setdefault(value, {})[block] = None
 
     def release(self, blocks: Sequence[int], published: int) -> None:
         """Release references, last block first, so that the start of a prompt is evicted last.
 
         The first `published` blocks may be shared; the others are reused first.
         """
-        references, queue = self._references, self._queue
-        freed: list[int] = []
         for block in blocks[published - 1 :: -1] if published else ():
-            remaining = references[block] = references[block] - 1
-            if not remaining:
-                freed.append(block)
-        queue.extend(freed)
-        queue.extendleft(blocks[published:])
-        self.free += len(freed) + len(blocks) - published
-        if len(queue) > 2 * self.size:
-            self._queue = deque([self._next() for _ in range(self.free)])
-            self._stale.clear()
+            self._references[block] -= 1
+            if not self._references[block]:
+                self._queue[block] = None
+        for block in blocks[published:]:
+            self._queue[block] = None
+            self._queue.move_to_end(block, last=False)
 
     def reset_cache(self) -> bool:
         """Clear the prefix cache. Return False and clear nothing while blocks are referenced."""
@@ -127,18 +106,3 @@ class BlockPool:
         self._by_hash.clear()
         self._hashes = [None] * self.size
         return True
-
-
-def _with(holders: _Holders, block: int) -> _Holders:
-    """Add a block to the holders of the same tokens."""
-    if not isinstance(holders, dict):
-        return {holders: None, block: None}
-    holders[block] = None
-    return holders
-
-
-def _without(holders: _Holders, block: int) -> _Holders:
-    """Remove a block from the holders of the same tokens."""
-    assert isinstance(holders, dict)
-    del holders[block]
-    return holders if len(holders) > 1 else next(iter(holders))

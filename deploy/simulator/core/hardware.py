@@ -7,7 +7,7 @@ magnitude and shape of a curve; a study that needs more has to fit its own const
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 from inferload.base.errors import UsageError
 
@@ -15,6 +15,7 @@ from .speculation import drafts_of
 from .step_time import FrontEnd, Pass, StepCost, graph_sizes
 
 GIB = 1 << 30
+_T = TypeVar("_T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,12 +151,15 @@ class Build:
     speculative: Mapping[str, Any] = field(default_factory=dict)  # --speculative-config
 
 
+def _known(flag: str, rows: Mapping[str, _T], name: str, what: str = "unknown") -> _T:
+    if name not in rows:
+        raise UsageError(f"{flag} {name}: {what}; choose from {', '.join(rows)}")
+    return rows[name]
+
+
 def find(name: str) -> Preset:
     """Return a preset by name. Raise UsageError if it is unknown."""
-    preset = PRESETS.get(name)
-    if preset is None:
-        raise UsageError(f"--hardware {name}: unknown; choose from {', '.join(PRESETS)}")
-    return preset
+    return _known("--hardware", PRESETS, name)
 
 
 def shape_of(model: str) -> ModelShape | None:
@@ -163,22 +167,15 @@ def shape_of(model: str) -> ModelShape | None:
     if model == "tiny":
         return TINY
     name = model.rpartition("/")[2].lower()
-    matches = (
-        shape for shape in _NAMED if re.search(rf"(?<![a-z0-9.]){re.escape(shape.name.lower())}(?![a-z0-9.])", name)
-    )
-    return next(matches, None)
+    patterns = ((rf"(?<![a-z0-9.]){re.escape(shape.name.lower())}(?![a-z0-9.])", shape) for shape in _NAMED)
+    return next((shape for pattern, shape in patterns if re.search(pattern, name)), None)
 
 
 def weight_bytes(preset: Preset, build: Build) -> float:
     """Bytes of all weights. Raise UsageError for an unknown data type."""
-    if build.quantization is not None:
-        if build.quantization not in _QUANTIZED:
-            known = ", ".join(_QUANTIZED)
-            raise UsageError(f"--quantization {build.quantization}: unknown size; choose from {known}")
-        return preset.model.parameters * _QUANTIZED[build.quantization][0]
-    if build.dtype not in _DTYPE_BYTES:
-        raise UsageError(f"--dtype {build.dtype}: unknown; choose from {', '.join(_DTYPE_BYTES)}")
-    return preset.model.parameters * _DTYPE_BYTES[build.dtype]
+    if build.quantization is None:
+        return preset.model.parameters * _known("--dtype", _DTYPE_BYTES, build.dtype)
+    return preset.model.parameters * _known("--quantization", _QUANTIZED, build.quantization, "unknown size")[0]
 
 
 def kv_bytes_per_token(preset: Preset, build: Build) -> float:
@@ -217,12 +214,9 @@ def _drafter(model: ModelShape, speculative: Mapping[str, Any]) -> tuple[float, 
     """
     if not speculative or speculative.get("method") in _LOOKED_UP:
         return 0.0, 0
-    drafter = shape_of(str(speculative.get("model", "")))
-    return (
-        (model.parameters / model.layers + model.output_head, 1)
-        if drafter is None
-        else (drafter.parameters, drafter.layers)
-    )
+    if (drafter := shape_of(str(speculative.get("model", "")))) is not None:
+        return drafter.parameters, drafter.layers
+    return model.parameters / model.layers + model.output_head, 1
 
 
 def step_cost(preset: Preset, build: Build, max_num_seqs: int, query_tokens: int = 1) -> StepCost:

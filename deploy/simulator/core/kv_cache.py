@@ -23,8 +23,6 @@ class KvCache:
     def __init__(self, blocks: int, block_size: int, caching: bool) -> None:
         self.block_size = block_size
         self.pool = BlockPool(blocks, caching)
-        # Running requests with unpublished full blocks, by the hash of their last published block.
-        self._behind: dict[int, dict[Request, None]] = {}
 
     def find(self, request: Request) -> Hit:
         """Find the longest cached prefix. The last token is always computed: at most floor((n-1)/B) blocks of n tokens."""
@@ -33,11 +31,6 @@ class KvCache:
         limit = (request.length - 1) // self.block_size
         hashes = request.hashes_to(limit * self.block_size, self.block_size)[:limit]
         cached = self.pool.longest_prefix(hashes)
-        while self._behind and len(cached) < limit and (continued := self._behind.keys() & hashes[: len(cached)]):
-            for last_hash in continued:
-                for behind in list(self._behind[last_hash]):
-                    self._catch_up(behind)
-            cached = self.pool.longest_prefix(hashes)
         return Hit(cached, self.pool.unreferenced(cached))
 
     def fits(self, tokens: int, hit: Hit, keep: int = 0) -> bool:
@@ -47,65 +40,29 @@ class KvCache:
     def allocate(self, request: Request, hit: Hit, tokens: int) -> None:
         """Allocate the blocks of a request that fits: its hit, and new blocks up to `tokens` tokens."""
         self.pool.share(hit.blocks)
-        more = self._blocks(tokens) - len(hit.blocks)
-        request.blocks = hit.blocks + (self.pool.allocate(more) or [] if more > 0 else [])
+        request.blocks = hit.blocks + (self.pool.allocate(self._blocks(tokens) - len(hit.blocks)) or [])
         request.published = len(hit.blocks)
 
     def grow(self, request: Request, tokens: int) -> bool:
         """Allocate blocks for a request's first `tokens` tokens. Return False and allocate nothing if there are too few."""
-        more = self._blocks(tokens) - len(request.blocks)
-        if more <= 0:
-            return True
-        blocks = self.pool.allocate(more)
-        if blocks is None:
-            return False
-        request.blocks += blocks
-        return True
+        blocks = self.pool.allocate(self._blocks(tokens) - len(request.blocks))
+        request.blocks += blocks or ()
+        return blocks is not None
 
     def publish(self, request: Request, tokens: int) -> None:
         """Add the full blocks of a request's first `tokens` tokens to the prefix cache."""
         full, published = tokens // self.block_size, request.published
         if full <= published or not self.pool.caching:
             return
-        self._forget(request)
         hashes = request.hashes_to(full * self.block_size, self.block_size)
         self.pool.publish(request.blocks[published:full], hashes[published:full])
         request.published = full
 
-    def fill(self, request: Request, tokens: int) -> None:
-        """Publish full blocks later: at the end of the request, or at a look-up of a prompt that continues this answer.
-
-        Hashing many blocks together is far cheaper than one at a time. The block in which the answer starts is published at
-        once. Of two concurrent requests with the same tokens, the blocks of the first to end are found first.
-        """
-        if request.published * self.block_size <= request.prompt:
-            self.publish(request, tokens)
-            return
-        request.full = tokens // self.block_size
-        if request.last_hash is None and request.full > request.published:
-            request.last_hash = request.hashes[request.published - 1]
-            self._behind.setdefault(request.last_hash, {})[request] = None
-
     def release(self, request: Request) -> None:
         """Release all blocks of a request."""
-        self._catch_up(request)
         self.pool.release(request.blocks, request.published)
         request.blocks = []
         request.published = 0
-
-    def _catch_up(self, request: Request) -> None:
-        if request.last_hash is not None:
-            self._forget(request)
-            self.publish(request, request.full * self.block_size)
-
-    def _forget(self, request: Request) -> None:
-        if request.last_hash is None:
-            return
-        requests = self._behind[request.last_hash]
-        del requests[request]
-        if not requests:
-            del self._behind[request.last_hash]
-        request.last_hash = None
 
     def _blocks(self, tokens: int) -> int:
         return -(-tokens // self.block_size)

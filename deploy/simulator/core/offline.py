@@ -9,8 +9,10 @@ without merging, and answers have the requested length.
 """
 
 import gc
+from collections import deque
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, field
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
@@ -24,6 +26,7 @@ from .scheduler import Scheduler, Step
 from .speculation import Acceptance, SpecCounts
 from .step_time import NS_PER_S, FrontEnd, StepClock, StepCost
 
+_NEVER_NS = 1 << 62
 _AHEAD = 8  # hashes computed ahead: several at once are faster
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
@@ -172,7 +175,7 @@ class _Run:
         self._arrivals = arrivals
         self._requests = [_request(each, number, config.limits) for number, each in enumerate(arrivals)]
         acceptance = Acceptance(config.limits.speculative_tokens, config.acceptance_rate, config.seed)
-        self._scheduler = Scheduler(config.limits, acceptance if config.limits.speculative_tokens else None)
+        self._scheduler = Scheduler(config.limits, acceptance)
         self._pipeline = Pipeline(self._scheduler, StepClock(config.cost, config.seed))
         count = len(arrivals)
         self._row = {request: number for number, request in enumerate(self._requests)}
@@ -182,30 +185,21 @@ class _Run:
 
     def run(self) -> Results:
         front = self._config.front_end
-        ready = [
-            (round(a.at_s * NS_PER_S) + front.before_ns(r.prompt), r)
-            for a, r in zip(self._arrivals, self._requests, strict=True)
-        ]
-        ready.sort(key=lambda pair: pair[0])
-        pipeline, index, count = self._pipeline, 0, len(ready)
-        limit_ns = None if self._config.max_s is None else round(self._config.max_s * NS_PER_S)
+        pairs = zip(self._arrivals, self._requests, strict=True)
+        times = ((round(each.at_s * NS_PER_S) + front.before_ns(request.prompt), request) for each, request in pairs)
+        ready, pipeline = deque(sorted(times, key=itemgetter(0))), self._pipeline
+        limit_ns = _NEVER_NS - 1 if self._config.max_s is None else round(self._config.max_s * NS_PER_S)
         while True:
-            next_ns = pipeline.next_ns
-            if index < count and (next_ns is None or ready[index][0] <= next_ns):
-                now_ns, request = ready[index]
-                index += 1
-            elif next_ns is None:
-                for waiting in self._scheduler.waiting:
-                    raise ValueError(f"arrival {self._row[waiting]}: it was never scheduled; raise the limits")
+            arrival_ns = ready[0][0] if ready else _NEVER_NS
+            step_ns = _NEVER_NS if pipeline.next_ns is None else pipeline.next_ns
+            if min(arrival_ns, step_ns) > limit_ns:
                 break
+            if arrival_ns <= step_ns:
+                pipeline.submit(ready.popleft()[1], arrival_ns)
             else:
-                now_ns, request = next_ns, None
-            if limit_ns is not None and now_ns > limit_ns:
-                break
-            if request is not None:
-                pipeline.submit(request, now_ns)
-                continue
-            self._record(*pipeline.finish())
+                self._record(*pipeline.finish())
+        for waiting in self._scheduler.waiting if arrival_ns == step_ns == _NEVER_NS else ():
+            raise ValueError(f"arrival {self._row[waiting]}: it was never scheduled; raise the limits")
         return self._results()
 
     def _record(self, step: Step, end_ns: int) -> None:
@@ -281,7 +275,7 @@ def _request(arrival: OfflineRequest, number: int, limits: SchedulerLimits) -> R
     return kind(
         arrival.tokens or (),
         arrival.output_tokens,
-        answer=lambda index: ("answer", number, index),
+        answer=lambda first, count: [("answer", number, index) for index in range(first, first + count)],
         ends_itself=arrival.ends_itself,
         prompt=prompt,
         queued_ns=-1,

@@ -39,7 +39,7 @@ class PacedScheduler(Queues):
         while self.waiting and len(self.running) < self.limits.max_num_seqs:
             request = self.waiting[0]
             hit = self._find_hit(request)
-            if hit is None or not self.cache.fits(request.length, hit, self._reserved_blocks if self.running else 0):
+            if hit is None or not self.cache.fits(request.length, hit, self._reserved):
                 break
             self._enter(request, hit, request.length)
             self.cache.publish(request, request.length)
@@ -57,7 +57,7 @@ class PacedScheduler(Queues):
         request.room -= 1
         if request.room >= 0:
             return []
-        self.cache.fill(request, len(request.blocks) * self.limits.block_size)
+        self.cache.publish(request, len(request.blocks) * self.limits.block_size)
         preempted: list[Request] = []
         while not self.cache.grow(request, request.length):
             victim = self._preempt_newest()
@@ -96,7 +96,6 @@ class PacedCore(Core):
         return due[0][0] if due else None
 
     def submit(self, request: Request, now_ns: int) -> None:
-        """Add a request."""
         request.queue(now_ns)
         self.scheduler.submit(request)
         self.wake(now_ns)
@@ -120,17 +119,12 @@ class PacedCore(Core):
         heapq.heappush(self._due, (due_ns + jitter_ns, next(self._number), due_ns, request))
 
     def end(self) -> tuple[Step, int]:
-        """Return the next outputs and their time."""
         due, end_ns, step, freed = self._due, self._due[0][0], Step(), False
         together = []
         while due and due[0][0] == end_ns:
             together.append(heapq.heappop(due))
-        for (
-            _end_ns,
-            _number,
-            due_ns,
-            request,
-        ) in together:  # with an ITL of 0 the next outputs are due now too, one step later
+        # With an ITL of 0 the next outputs are due now too, one step later.
+        for _end_ns, _number, due_ns, request in together:
             if request.running and request.due_ns == due_ns:
                 freed = self._output(request, step) or freed
         if freed:

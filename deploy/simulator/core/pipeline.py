@@ -59,7 +59,6 @@ class Pipeline(Core):
 
     @property
     def next_ns(self) -> int | None:
-        """End of the oldest step in progress; None if idle."""
         return self._in_progress[0][1] if self._in_progress else None
 
     def submit(self, request: Request, now_ns: int) -> None:
@@ -69,7 +68,6 @@ class Pipeline(Core):
         self.wake(now_ns)
 
     def wake(self, now_ns: int) -> None:
-        """Start a step if idle: after a submission, or after an abort that freed blocks."""
         if not self._in_progress:
             self._plan(now_ns)
 
@@ -90,7 +88,6 @@ class Pipeline(Core):
         return step, end_ns
 
     def catch_up(self) -> None:
-        """Plan the overdue step. Call this before any change to running or waiting requests."""
         if self.behind:
             self.behind = False
             self._plan(self._unplanned_ns)

@@ -55,11 +55,15 @@ class Queues:
         elif request in self.waiting:
             self.waiting.remove(request)
 
+    @property
+    def _reserved(self) -> int:
+        """Blocks kept free at an admission."""
+        return self._reserved_blocks if self.running else 0
+
     def _find_hit(self, request: Request) -> Hit | None:
         """Prefix-cache hit of the head of the queue; None if the request does not fit."""
         hit = self.cache.find(request)
-        reserved = self._reserved_blocks if self.running else 0
-        if self.limits.reserve_full_prompt and not self.cache.fits(request.length, hit, reserved):
+        if self.limits.reserve_full_prompt and not self.cache.fits(request.length, hit, self._reserved):
             return None
         return hit
 

@@ -10,14 +10,13 @@ from .blocks import chain_hashes
 class Request:
     """State of a request. A scheduler may use `output_tokens` only when vLLM would know the end.
 
-    `answer(i)` is output token i; `answers(i, n)`, if faster, returns n tokens from i on. The salt enters the first block only.
+    `answer(i, n)` returns n output tokens from i on. The salt enters the first block only.
     """
 
     tokens: Sequence[Hashable]
     output_tokens: int
-    answer: Callable[[int], Hashable]
+    answer: Callable[[int, int], Sequence[Hashable]]
     salt: str = ""
-    answers: Callable[[int, int], Sequence[Hashable]] | None = None
     reads_cache: bool = True  # else its prompt is neither looked up in the prefix cache nor counted as a query
     ends_itself: bool = False  # with an end-of-text token, known only after it is sampled
     prompt: int = 0  # tokens
@@ -38,8 +37,6 @@ class Request:
     blocks: list[int] = field(default_factory=list)
     hashes: list[int] = field(default_factory=list)  # of full blocks, as far as needed so far
     published: int = 0  # leading blocks in the prefix cache
-    full: int = 0  # leading full blocks, if the last of them are not published yet
-    last_hash: int | None = None  # hash of the last published block, if full blocks are not published yet
     # Of paced timing:
     room: int = 0  # tokens that fit into the allocated blocks
     due_ns: int = 0  # of its next output
@@ -66,22 +63,8 @@ class Request:
     def extend_hashes(self, blocks: int, block_size: int) -> None:
         """Append the chained hashes of full blocks of the prompt, then of the answer, until there are `blocks` of them."""
         hashes, prompt = self.hashes, len(self.tokens)
-        inside = min(blocks, prompt // block_size)
-        if len(hashes) < inside:
-            part = self.tokens[len(hashes) * block_size : inside * block_size]
-            hashes += chain_hashes(part, block_size, self.salt, hashes[-1] if hashes else None)
-        while len(hashes) < blocks:
-            start = len(hashes) * block_size
-            if hashes and self.answers is not None and start >= prompt:  # the usual case
-                hashes.append(hash((hashes[-1], *self.answers(start - prompt, block_size))))
-                continue
-            block = self._block(start, block_size)
-            hashes += chain_hashes(block, block_size, self.salt, hashes[-1] if hashes else None)
-
-    def _block(self, start: int, size: int) -> tuple[Hashable, ...]:
-        prompt = len(self.tokens)
-        prompt_part = tuple(self.tokens[start : start + size])
-        first, end = max(start - prompt, 0), start + size - prompt
-        if self.answers is not None:
-            return prompt_part + tuple(self.answers(first, end - first))
-        return prompt_part + tuple(map(self.answer, range(first, end)))
+        start, end = len(hashes) * block_size, blocks * block_size
+        tokens = self.tokens[start:end]
+        if end > prompt:
+            tokens = [*tokens, *self.answer(max(start - prompt, 0), end - max(start, prompt))]
+        hashes += chain_hashes(tokens, block_size, self.salt, hashes[-1] if hashes else None)

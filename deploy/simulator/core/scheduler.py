@@ -105,7 +105,11 @@ class Scheduler(Queues):
         """Plan the tokens of one running request. Return their number, or None if the request itself was preempted."""
         if request.target:
             remaining = request.target - request.computed
-            return self._chunk(request, step, min(remaining, threshold or remaining, budget))
+            tokens = min(remaining, threshold or remaining, budget)
+            if not self._grow(request, request.computed + tokens, step):
+                return None
+            self._compute(request, step, tokens)
+            return tokens
         if request.emitted >= request.output_tokens:
             return self._trail(request, step, budget)
         if self.speculation is None:
@@ -131,13 +135,6 @@ class Scheduler(Queues):
         step.tokens += 1
         return 1
 
-    def _chunk(self, request: Request, step: Step, tokens: int) -> int | None:
-        """Plan the next chunk of a prompt. Return None if the request itself was preempted."""
-        if not self._grow(request, request.computed + tokens, step):
-            return None
-        self._compute(request, step, tokens)
-        return tokens
-
     def _compute(self, request: Request, step: Step, tokens: int) -> None:
         before = request.computed
         request.computed += tokens
@@ -160,11 +157,8 @@ class Scheduler(Queues):
         request.latest = tokens
         self._context += tokens
         if request.emitted == request.output_tokens:
-            self._end(request, step)
-
-    def _end(self, request: Request, step: Step) -> None:
-        step.finishing.append((len(step.sampled) - 1, request))
-        self._context -= request.length
+            step.finishing.append((len(step.sampled) - 1, request))
+            self._context -= request.length
 
     def _trail(self, request: Request, step: Step, budget: int) -> int | None:
         """Plan a step for a request that has ended, unknown to the scheduler so far."""
@@ -218,7 +212,7 @@ class Scheduler(Queues):
                 return
             tokens = min(tokens, budget)
             slots = cached + tokens
-            if not self.cache.fits(slots, hit, self._reserved_blocks if self.running else 0):
+            if not self.cache.fits(slots, hit, self._reserved):
                 return
             self._enter(request, hit, slots)
             request.computed, request.target = cached, request.length

@@ -71,15 +71,10 @@ def padded(tokens: int, graphs: Sequence[int]) -> int:
 def device_s(cost: StepCost, step: Step) -> float:
     """Device time of a step, without noise."""
     if step.prefill_tokens:
-        constants = cost.mixed
-        extra = cost.attention_s * step.chunk_context
-        return constants.fixed_s + constants.token_s * step.tokens + constants.context_s * step.decode_context + extra
-    constants = cost.decode
-    return (
-        constants.fixed_s
-        + constants.token_s * padded(step.tokens, cost.graphs)
-        + constants.context_s * step.decode_context
-    )
+        of_pass, tokens, attention_s = cost.mixed, step.tokens, cost.attention_s * step.chunk_context
+    else:
+        of_pass, tokens, attention_s = cost.decode, padded(step.tokens, cost.graphs), 0.0
+    return of_pass.fixed_s + of_pass.token_s * tokens + of_pass.context_s * step.decode_context + attention_s
 
 
 class StepClock:

@@ -15,6 +15,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from ..protocol.errors import ApiError
+
 _KEYS: Mapping[str, Mapping[str, Any]] = {
     "stall": {"ms": 1000, "after_events": 1},
     "cut": {"after_events": 1},
@@ -29,10 +31,6 @@ KINDS = tuple(_KEYS)
 Faults = Mapping[str, Mapping[str, Any]]  # values of the faults of one completion, by kind
 
 
-class ChaosError(Exception):
-    """Invalid plan; the message names the key and valid values."""
-
-
 @dataclass(frozen=True, slots=True)
 class FaultPlan:
     """Fault for the next `left` completions."""
@@ -41,22 +39,18 @@ class FaultPlan:
     values: Mapping[str, Any]
     left: int
 
-    def document(self) -> dict[str, Any]:
-        """As JSON."""
-        return {"kind": self.kind, **self.values, "left": self.left}
-
 
 def parse_plan(document: Mapping[str, Any]) -> FaultPlan:
-    """Parse a plan. Raise ChaosError for unknown kinds or keys, or invalid values."""
+    """Parse a plan. Raise ApiError for unknown kinds or keys, or invalid values."""
     kind = document.get("kind")
     if not isinstance(kind, str) or kind not in _KEYS:
-        raise ChaosError(f"kind: not one of {', '.join(KINDS)}")
+        raise ApiError(f"kind: not one of {', '.join(KINDS)}")
     known = {**_KEYS[kind], "count": 1}
     for key, value in document.items():
         if key != "kind" and key not in known:
-            raise ChaosError(f"{key}: unknown for {kind}; known are {', '.join(known)}")
+            raise ApiError(f"{key}: unknown for {kind}; known are {', '.join(known)}")
         if key in known and (type(value) is not type(known[key]) or (isinstance(value, int) and value < 0)):
-            raise ChaosError(f"{key}: {value!r}: needs a {'text' if isinstance(known[key], str) else 'whole number'}")
+            raise ApiError(f"{key}: {value!r}: needs a {'text' if isinstance(known[key], str) else 'whole number'}")
     values = {key: document.get(key, default) for key, default in known.items()}
     return FaultPlan(kind, values, values.pop("count"))
 
@@ -65,26 +59,18 @@ class Chaos:
     """Active plans. A completion gets the oldest plan of each kind."""
 
     def __init__(self) -> None:
-        self._plans: list[FaultPlan] = []
-
-    def add(self, plan: FaultPlan) -> None:
-        """Append a plan."""
-        self._plans.append(plan)
-
-    def clear(self) -> None:
-        """Drop all plans."""
-        self._plans = []
+        self.plans: list[FaultPlan] = []
 
     def active(self) -> list[dict[str, Any]]:
         """Active plans, as JSON."""
-        return [plan.document() for plan in self._plans]
+        return [{"kind": plan.kind, **plan.values, "left": plan.left} for plan in self.plans]
 
     def draw(self) -> Faults | None:
         """Draw the faults of the next completion; None if there are none."""
         drawn: dict[str, Mapping[str, Any]] = {}
-        for index, plan in enumerate(self._plans):
+        for index, plan in enumerate(self.plans):
             if plan.kind not in drawn:
                 drawn[plan.kind] = plan.values
-                self._plans[index] = replace(plan, left=plan.left - 1)
-        self._plans = [plan for plan in self._plans if plan.left > 0]
+                self.plans[index] = replace(plan, left=plan.left - 1)
+        self.plans = [plan for plan in self.plans if plan.left > 0]
         return drawn or None

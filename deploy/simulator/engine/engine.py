@@ -19,7 +19,7 @@ from ..core.pipeline import Core
 from ..core.request import Request
 from ..core.scheduler import Step
 from ..core.step_time import NS_PER_S, FrontEnd
-from ..metrics.engine_metrics import Gauges, Metrics
+from ..metrics.engine_metrics import REJECTION_REASONS, Gauges, Metrics
 from ..metrics.lateness import Lateness
 from ..protocol.errors import error_document
 from ..protocol.http import LAST_CHUNK, chunk, json_reply, reply_bytes
@@ -42,14 +42,21 @@ class _OutputBatch:
 class Engine:
     """Engine of one model: ends steps, writes their outputs, and updates metrics. Runs in the server's single thread."""
 
-    def __init__(self, core: Core, front_end: FrontEnd, metrics: Metrics, stream_interval: int = 1) -> None:
+    def __init__(
+        self,
+        core: Core,
+        front_end: FrontEnd,
+        metrics: Metrics,
+        stream_interval: int = 1,
+        max_queued: tuple[int | None, int | None] = (None, None),
+    ) -> None:
         self.core = core
         self.metrics = metrics
         self.lateness = Lateness()
         self.started = 0
         self.finished = 0
         self.aborted = 0
-        self.max_queued: tuple[int | None, int | None] = (None, None)  # requests; prompt tokens without a first output
+        self._max_queued = max_queued  # requests; prompt tokens without a first output
         self._streams: dict[Request, Stream] = {}
         self._later: list[tuple[int, int, Callable[[], None]]] = []
         self._number = itertools.count()
@@ -88,23 +95,18 @@ class Engine:
 
     def refusal(self) -> str | None:
         """Check the queue limits. Return and count the exceeded limit, for which vLLM answers 503; None if accepted."""
-        max_requests, max_tokens = self.max_queued
-        reason = None
-        if max_requests is not None and len(self._streams) >= max_requests:
-            reason = "max_num_queued_reqs"
-        elif max_tokens is not None and self._unanswered_tokens >= max_tokens:
-            reason = "max_num_queued_tokens"
-        if reason is not None:
-            self.metrics.rejections[reason] += 1
-        return reason
+        queued = (len(self._streams), self._unanswered_tokens)
+        for reason, count, most in zip(REJECTION_REASONS, queued, self._max_queued, strict=True):
+            if most is not None and count >= most:
+                self.metrics.rejections[reason] += 1
+                return reason
+        return None
 
     def submit(self, stream: Stream, now_ns: int) -> None:
         """Add a completion that arrived now."""
-        completion, request = stream.completion, stream.request
-        # A requested length is known in advance, the end of the text only when it is sampled.
-        request.ends_itself = completion.ends_itself and completion.output_tokens < completion.output_limit
+        request = stream.request
         stream.arrived_ns = now_ns
-        stream.interval = max(self._interval, completion.params.interval)
+        stream.interval = max(self._interval, stream.completion.params.interval)
         self.started += 1
         self._streams[request] = stream
         self._unanswered_tokens += request.prompt
@@ -289,7 +291,7 @@ class Engine:
 
     def _data(self, stream: Stream, first: int, count: int, last: bool) -> bytes | None:
         """Bytes of one event with its faults; None if the answer has ended."""
-        faults, written = stream.faults or {}, stream.written
+        faults, written, streamed = stream.faults or {}, stream.written, stream.completion.params.stream
         if (cut := faults.get("cut")) and written >= cut["after_events"]:
             self.abort(stream)
             stream.peer.cut()
@@ -299,11 +301,7 @@ class Engine:
             return None
         if (stall := faults.get("stall")) and written + 1 == stall["after_events"]:
             stream.hold_ns = clock_ns() + stall["ms"] * 1_000_000
-        if (
-            (garbage := faults.get("garbage"))
-            and written == garbage["after_events"]
-            and stream.completion.params.stream
-        ):
+        if streamed and (garbage := faults.get("garbage")) and written == garbage["after_events"]:
             return Random(written).randbytes(_GARBAGE_BYTES)
         return stream.piece(first, count, last)
 

@@ -4,8 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from ..answers.completion_events import CompletionEvents
-from ..answers.usage import Timings
+from ..answers.completion_events import CompletionEvents, Timings
 from ..core.request import Request
 from ..metrics.engine_metrics import Metrics
 from ..protocol.completion_request import CompletionRequest
@@ -24,6 +23,16 @@ class Peer(Protocol):
 
     def cut(self) -> None:
         """Close immediately, in the middle of the answer."""
+
+
+def request_of(completion: CompletionRequest) -> Request:
+    """Request of the engine for a completion."""
+    params = completion.params
+    return Request(
+        *(completion.tokens, completion.output_tokens, completion.script.tokens, params.cache_salt, params.reads_cache),
+        # A requested length is known in advance, the end of the text only when it is sampled.
+        ends_itself=completion.ends_itself and completion.output_tokens < completion.output_limit,
+    )
 
 
 @dataclass(slots=True, eq=False)

@@ -1,17 +1,38 @@
 """Metrics of vLLM 0.32 that inferload reads, with vLLM's names, labels and bucket bounds. No I/O, no clock."""
 
+import math
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+from inferload.base.errors import UsageError
+from inferload.servers.text_format import ITL_S, REQUEST_S, TTFT_S
 
 from ..core.speculation import SpecCounts
-from .buckets import DEFAULTS, ITERATION_TOKENS, Bounds
 
+Bounds = Mapping[str, Sequence[float]]  # of histograms by family
+
+ITERATION_TOKENS = (1, *(2**power for power in range(3, 15)))
+DEFAULTS: Bounds = {"request_latency": REQUEST_S, "time_to_first_token": TTFT_S, "inter_token_latency": ITL_S}
 FINISHED_REASONS = ("stop", "length", "abort", "error", "repetition")
 REJECTION_REASONS = ("max_num_queued_reqs", "max_num_queued_tokens")
 
 # Name without _total, help, and additional labels with values.
 Counter = tuple[str, str, list[tuple[dict[str, str], float]]]
+
+
+def check_bounds(custom: Mapping[str, Any]) -> None:
+    """Check --custom-histogram-buckets as vLLM does. Raise UsageError for an unknown family or an invalid bound."""
+    for family, values in custom.items():
+        flag = f"--custom-histogram-buckets {family}"
+        if family not in DEFAULTS:
+            raise UsageError(f"{flag}: the simulator has no such histograms; choose from {', '.join(DEFAULTS)}")
+        if not isinstance(values, list) or not values or any(type(bound) not in (int, float) for bound in values):
+            raise UsageError(f"{flag}: {values!r}: needs a list of numbers")
+        if not all(math.isfinite(bound) and bound > 0 for bound in values) or any(a >= b for a, b in pairwise(values)):
+            raise UsageError(f"{flag}: {values!r}: needs ascending bounds above 0")
 
 
 class Histogram:
@@ -59,9 +80,8 @@ class Metrics:
         bounds = {**DEFAULTS, **(custom or {})}
         latency = bounds["request_latency"]
         self.ttft, self.itl = Histogram(bounds["time_to_first_token"]), Histogram(bounds["inter_token_latency"])
-        self.iteration_tokens = Histogram(
-            ITERATION_TOKENS
-        )  # of the steps with an output; prompts without cached tokens
+        # Of the steps with an output; prompts without cached tokens.
+        self.iteration_tokens = Histogram(ITERATION_TOKENS)
         self.e2e, self.queue, self.prefill, self.decode = (Histogram(latency) for _ in range(4))
 
     def restarted(self, gauges: Gauges) -> "Metrics":
@@ -78,16 +98,16 @@ class Metrics:
         tiers = {"device": hits} | dict.fromkeys(("host", "disk", "p2p", "external_unspecified"), 0)
         return [
             *(_speculation(self.spec) if self.spec is not None else ()),
-            _counter("prefix_cache_queries", "Prompt tokens looked up.", gauges.prefix_queries - zero.prefix_queries),
-            _counter("prefix_cache_hits", "Prompt tokens found in the cache.", hits),
-            _counter("mm_cache_queries", "Look-ups in a cache of images; the simulator has none.", 0),
-            _counter("mm_cache_hits", "Hits in a cache of images; the simulator has none.", 0),
-            _counter("num_preemptions", "Preempted requests.", gauges.preemptions - zero.preemptions),
-            _counter("prompt_tokens", "Prompt tokens, including cached tokens.", self.prompt_tokens),
+            _plain("prefix_cache_queries", "Prompt tokens looked up.", gauges.prefix_queries - zero.prefix_queries),
+            _plain("prefix_cache_hits", "Prompt tokens found in the cache.", hits),
+            _plain("mm_cache_queries", "Look-ups in a cache of images; the simulator has none.", 0),
+            _plain("mm_cache_hits", "Hits in a cache of images; the simulator has none.", 0),
+            _plain("num_preemptions", "Preempted requests.", gauges.preemptions - zero.preemptions),
+            _plain("prompt_tokens", "Prompt tokens, including cached tokens.", self.prompt_tokens),
             ("prompt_tokens_by_source", "Prompt tokens by source.", _labelled("source", sources)),
             ("prompt_tokens_cached_by_source", "Prompt tokens found, by tier.", _labelled("source", tiers)),
-            _counter("prompt_tokens_cached", "Cached prompt tokens.", self.prompt_tokens_cached),
-            _counter("generation_tokens", "Output tokens.", self.generation_tokens),
+            _plain("prompt_tokens_cached", "Cached prompt tokens.", self.prompt_tokens_cached),
+            _plain("generation_tokens", "Output tokens.", self.generation_tokens),
             ("request_success", "Completed requests.", _labelled("finished_reason", self.finished)),
         ]
 
@@ -104,7 +124,20 @@ class Metrics:
         ]
 
 
-def _counter(name: str, text: str, value: float) -> Counter:
+def gauge_rows(gauges: Gauges) -> list[Counter]:
+    """All gauges of the scheduler, as counters."""
+    by_reason = {"capacity": gauges.waiting, "deferred": 0}
+    states = {"awake": 1, "weights_offloaded": 0, "discard_all": 0}
+    return [
+        _plain("num_requests_running", "Running requests.", gauges.running),
+        _plain("num_requests_waiting", "Waiting requests.", gauges.waiting),
+        ("num_requests_waiting_by_reason", "Waiting requests by reason.", _labelled("reason", by_reason)),
+        ("engine_sleep_state", "Sleep state; the simulator is awake.", _labelled("sleep_state", states)),
+        _plain("kv_cache_usage_perc", "Share of referenced KV blocks, 0 to 1.", gauges.kv_cache_usage),
+    ]
+
+
+def _plain(name: str, text: str, value: float) -> Counter:
     return name, text, [({}, value)]
 
 
@@ -115,9 +148,9 @@ def _labelled(label: str, counts: dict[str, int]) -> list[tuple[dict[str, str], 
 def _speculation(spec: SpecCounts) -> list[Counter]:
     by_position = {str(position): count for position, count in enumerate(spec.per_position)}
     return [
-        _counter("spec_decode_num_drafts", "Drafts: one per request and step.", spec.drafts),
-        _counter("spec_decode_num_draft_tokens", "Drafted tokens.", spec.draft_tokens),
-        _counter("spec_decode_num_accepted_tokens", "Accepted draft tokens.", spec.accepted),
+        _plain("spec_decode_num_drafts", "Drafts: one per request and step.", spec.drafts),
+        _plain("spec_decode_num_draft_tokens", "Drafted tokens.", spec.draft_tokens),
+        _plain("spec_decode_num_accepted_tokens", "Accepted draft tokens.", spec.accepted),
         (
             "spec_decode_num_accepted_tokens_per_pos",
             "Accepted draft tokens by position.",

@@ -5,7 +5,7 @@ from functools import cache
 
 from inferload.servers.text_format import header, number, pairs
 
-from .engine_metrics import Gauges, Histogram, Metrics
+from .engine_metrics import Gauges, Histogram, Metrics, gauge_rows
 from .lateness import Lateness
 
 _Labels = tuple[tuple[str, str], ...]
@@ -26,9 +26,9 @@ def render(
     page = _MetricsPage()
     page.rows("process_start_time_seconds", "gauge", "Start of the server.", [({}, started_wall_s)])
     page.rows("process_cpu_seconds_total", "counter", "CPU time of the server.", [({}, cpu_s)])
-    _gauges(page, gauges, base)
-    for name, text, rows in metrics.counters(gauges):
-        page.rows(f"vllm:{name}_total", "counter", text, [({**base, **more}, value) for more, value in rows])
+    for suffix, kind, all_rows in (("", "gauge", gauge_rows(gauges)), ("_total", "counter", metrics.counters(gauges))):
+        for name, text, rows in all_rows:
+            page.rows(f"vllm:{name}{suffix}", kind, text, [({**base, **more}, value) for more, value in rows])
     refused = [({"model_name": model, "reason": reason}, float(count)) for reason, count in metrics.rejections.items()]
     page.rows("vllm:admission_rejections_total", "counter", "Requests refused because the queue was full.", refused)
     for name, text, histogram in metrics.histograms():
@@ -73,25 +73,3 @@ def _buckets(name: str, bounds: tuple[float, ...], labels: _Labels) -> tuple[str
 def _braces(labels: _Labels) -> str:
     """Labels in braces, sorted by name; empty without labels."""
     return f"{{{pairs(dict(sorted(labels)))}}}" if labels else ""
-
-
-def _gauges(page: _MetricsPage, gauges: Gauges, base: Mapping[str, str]) -> None:
-    waiting = float(gauges.waiting)
-    reasons = {"capacity": waiting, "deferred": 0.0}
-    page.rows("vllm:num_requests_running", "gauge", "Running requests.", [(base, float(gauges.running))])
-    page.rows("vllm:num_requests_waiting", "gauge", "Waiting requests.", [(base, waiting)])
-    page.rows(
-        "vllm:num_requests_waiting_by_reason",
-        "gauge",
-        "Waiting requests by reason.",
-        [({**base, "reason": reason}, value) for reason, value in reasons.items()],
-    )
-    asleep = {"awake": 1.0, "weights_offloaded": 0.0, "discard_all": 0.0}
-    page.rows(
-        "vllm:engine_sleep_state",
-        "gauge",
-        "Sleep state; the simulator is awake.",
-        [({**base, "sleep_state": state}, value) for state, value in asleep.items()],
-    )
-    usage = [(base, gauges.kv_cache_usage)]
-    page.rows("vllm:kv_cache_usage_perc", "gauge", "Share of referenced KV blocks, 0 to 1.", usage)

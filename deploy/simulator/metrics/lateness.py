@@ -3,7 +3,7 @@
 from array import array
 from bisect import bisect_left
 from collections import Counter
-from itertools import accumulate
+from itertools import accumulate, pairwise
 from typing import Any
 
 from .engine_metrics import Histogram
@@ -68,26 +68,16 @@ class Lateness:
 
     def summary(self) -> dict[str, Any]:
         """Count, and mean, p50, p99, p999 and max in ms (None without events)."""
-        p50, p99, p999 = self.quantiles_ms(0.50, 0.99, 0.999)
-        return {
-            "count": self.count,
-            "mean": self.sum_ns / self.count / 1e6 if self.count else None,
-            "p50": p50,
-            "p99": p99,
-            "p999": p999,
-            "max": self.max_ns / 1e6 if self.count else None,
-        }
+        quantiles = dict(zip(("p50", "p99", "p999"), self.quantiles_ms(0.50, 0.99, 0.999), strict=True))
+        mean, most = (self.sum_ns / self.count / 1e6, self.max_ns / 1e6) if self.count else (None, None)
+        return {"count": self.count, "mean": mean, **quantiles, "max": most}
 
     def histogram(self) -> Histogram:
         """Counts in coarser buckets, in seconds."""
         self.settle()
         result = Histogram(BOUNDS_S)
         counts = self._counts[: self.max_ns // STEP_NS + 1]  # the others are 0
-        start = 0
-        for index, bound in enumerate(BOUNDS_S):
-            end = round(bound * 1e9) // STEP_NS
-            result.counts[index] = sum(counts[start:end])
-            start = end
-        result.counts[-1] = sum(counts[start:])
+        ends = [0, *(round(bound * 1e9) // STEP_NS for bound in BOUNDS_S), BUCKETS]
+        result.counts = [sum(counts[start:end]) for start, end in pairwise(ends)]
         result.sum = self.sum_ns / 1e9
         return result

@@ -10,7 +10,7 @@ from .errors import ApiError
 from .model import Model, check_model
 from .prompt import chat_prompt, text_prompt
 from .sampling_params import SamplingParams, parse_sampling_params
-from .script import Ending, Script, plan
+from .script import Script, plan
 from .text import answer_of
 from .tools import check_parsers, choose_calls
 
@@ -60,8 +60,8 @@ def parse_completion(document: Mapping[str, Any], chat: bool, model: Model) -> C
         message = f"maximum context length is {model.max_model_len} tokens, and the prompt alone has {len(tokens)} input tokens"
         raise ApiError(message, param="input_tokens")
     limit = _limit(tokens, chat, params, model)
-    ending = _ending(tokens, model, limit, params)
-    return CompletionRequest(chat, params, tokens, ending.script, ending.tokens, limit, ending.ends_itself)
+    script, output, ends_itself = _planned(tokens, model, limit, params)
+    return CompletionRequest(chat, params, tokens, script, output, limit, ends_itself)
 
 
 def _truncated(tokens: list[str], params: SamplingParams, model: Model) -> list[str]:
@@ -85,7 +85,7 @@ def _limit(tokens: Sequence[str], chat: bool, params: SamplingParams, model: Mod
     return limit
 
 
-def _ending(tokens: Sequence[str], model: Model, limit: int, params: SamplingParams) -> Ending:
+def _planned(tokens: Sequence[str], model: Model, limit: int, params: SamplingParams) -> tuple[Script, int, bool]:
     answer, answer_seed = answer_of(model.seed, tokens, params.seed)
     think = _length(Random(f"{answer_seed}/think"), model.reasoning_mean_tokens) if params.reasons else 0
     natural = None if params.ignore_eos else _length(Random(answer_seed), _mean_tokens(model, params))

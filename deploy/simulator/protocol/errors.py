@@ -29,7 +29,6 @@ class NoRoute(ApiError):
         super().__init__(HTTPStatus(status).phrase, status)
 
     def reply(self) -> HttpResponse:
-        """Reply to the client."""
         return json_reply({"detail": str(self)}, self.status)
 
 

@@ -4,7 +4,7 @@ import json
 from dataclasses import dataclass, replace
 from http import HTTPStatus
 from typing import Any
-from urllib.parse import parse_qsl, urlsplit
+from urllib.parse import urlsplit
 
 MAX_HEAD_BYTES = 65_536
 MAX_BODY_BYTES = 64 * 1024 * 1024
@@ -25,7 +25,6 @@ class HttpRequest:
 
     method: str
     path: str
-    query: dict[str, str]
     headers: dict[str, str]
     keep_alive: bool
     body: bytes = b""
@@ -131,10 +130,10 @@ def _parse_head(text: str) -> HttpRequest:
     connection = headers.get("connection", "").lower()
     keep_alive = "close" not in connection if parts[2] == "HTTP/1.1" else "keep-alive" in connection
     try:
-        target = urlsplit(parts[1])
+        path = urlsplit(parts[1]).path
     except ValueError as error:
         raise HttpFault(400, f"invalid request target: {error}") from None
-    return HttpRequest(parts[0], target.path, dict(parse_qsl(target.query)), headers, keep_alive)
+    return HttpRequest(parts[0], path, headers, keep_alive)
 
 
 def _length(headers: dict[str, str]) -> int:

@@ -18,10 +18,8 @@ def parse_json(body: bytes) -> dict[str, Any]:
     """Parse the body as a JSON object. Raise ApiError if it is none."""
     try:
         document = json.loads(body.decode("utf-8-sig"))
-    except (
-        ValueError,
-        RecursionError,
-    ) as error:  # no UTF-8, no JSON, a number of thousands of digits, unclosed brackets
+    # No UTF-8, no JSON, a number of thousands of digits, unclosed brackets.
+    except (ValueError, RecursionError) as error:
         raise invalid("", f"invalid JSON: {error}") from None
     if not isinstance(document, dict):
         raise invalid("", "needs an object")

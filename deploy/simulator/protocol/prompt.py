@@ -21,18 +21,18 @@ def chat_prompt(document: Mapping[str, Any], image_tokens: int = 0) -> list[str]
         raise invalid("messages", "is missing")
     if not messages:
         raise ApiError("messages: needs at least one message")
-    turns, calls = [], {}
+    turns = []
     for index, message in enumerate(messages):
         if not isinstance(message, dict) or not isinstance(message.get("role"), str):
             raise invalid(f"messages.{index}.role", "needs an object with a role")
         role, content = message["role"], message.get("content", "")
         if content is None and role not in ("assistant", "function"):
             raise invalid(f"messages.{index}.content", "needs a string or a list of parts")
-        turns.append((role, _content(content, index, image_tokens)))
-        calls[index] = history_tokens(message, index) if role == "assistant" else ()
+        calls = history_tokens(message, index) if role == "assistant" else ()
+        turns.append((role, _content(content, index, image_tokens), calls))
     tools = document.get("tools")
     open_turn = json_fields.flag(document, "add_generation_prompt", True)
-    return chat_tokens(turns, json.dumps(tools) if tools else "", open_turn, calls)
+    return chat_tokens(turns, json.dumps(tools) if tools else "", open_turn)
 
 
 def _content(content: Any, index: int, image_tokens: int) -> str:

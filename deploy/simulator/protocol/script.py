@@ -48,12 +48,8 @@ class Script:
         word = self.answer.word(index)
         return TokenPiece(REASONING if index < self.think else CONTENT, word if index == 0 else " " + word, word)
 
-    def token(self, index: int) -> str:
-        """Raw text of token `index`, as in the chat history and the KV cache."""
-        return self.piece(index).token
-
     def tokens(self, first: int, count: int) -> list[str]:
-        """Raw texts of tokens [first, first + count)."""
+        """Raw texts of tokens [first, first + count), as in the chat history and the KV cache."""
         if first > self.think and first + count <= self.body:
             return self.answer.words(first, count)
         return [self.piece(index).token for index in range(first, first + count)]
@@ -97,19 +93,10 @@ def call_pieces(calls: Sequence[ToolCall]) -> tuple[TokenPiece, ...]:
     return (*pieces, _END)
 
 
-@dataclass(frozen=True, slots=True)
-class Ending:
-    """Script with its number of output tokens, and natural or forced end."""
-
-    script: Script
-    tokens: int
-    ends_itself: bool
-
-
 def plan(
     answer: WordSequence, limit: int, natural: int | None, think: int, *, calls: tuple[ToolCall, ...], filled: bool
-) -> Ending:
-    """Plan an answer: reasoning, then words or calls, cut at the limit.
+) -> tuple[Script, int, bool]:
+    """Plan an answer: reasoning, then words or calls, cut at the limit. Return it, its tokens, and whether it ends itself.
 
     `natural`: natural length, None for an answer up to the limit. Calls replace the words; with `filled`, words before them fill
     the answer up to the limit.
@@ -121,8 +108,8 @@ def plan(
         script = Script(answer, think, head + words, tail, calls)
         total = head + words + len(tail)
     elif natural is None:
-        return Ending(Script(answer, think, max(head, limit)), limit, ends_itself=False)
+        return Script(answer, think, max(head, limit)), limit, False
     else:
         script = Script(answer, think, head + natural - 1, (_END,))
         total = head + natural
-    return Ending(script, min(total, limit), total <= limit)
+    return script, min(total, limit), total <= limit

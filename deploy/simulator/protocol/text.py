@@ -2,7 +2,7 @@
 
 import hashlib
 import zlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 _ONSETS = ("b", "d", "f", "g", "k", "l", "m", "n", "p", "r", "s", "t", "v")
@@ -13,9 +13,6 @@ VOCABULARY: tuple[str, ...] = tuple(first + second for first in _SYLLABLES for s
 SPACED: tuple[bytes, ...] = tuple(b" " + word.encode() for word in VOCABULARY)
 _IDS = {word: number for number, word in enumerate(VOCABULARY)}
 _FIRST_HASH = len(VOCABULARY)  # ids from here on are hashes
-
-_SLICED = 16
-_ROUNDS = VOCABULARY * (_SLICED + 1)  # strides are below one round
 
 MESSAGE_OPEN = "<|im_start|>"
 MESSAGE_CLOSE = "<|im_end|>"
@@ -34,17 +31,8 @@ class WordSequence:
 
     def words(self, first: int, count: int) -> list[str]:
         """Tokens [first, first + count)."""
-        stride = self.stride
-        if count <= _SLICED:  # a block of the KV cache
-            start = (self.start + first * stride) & 4095
-            return list(_ROUNDS[start : start + count * stride : stride])
-        start = self.start + first * stride
-        return [VOCABULARY[index & 4095] for index in range(start, start + count * stride, stride)]
-
-    def text(self, first: int, count: int) -> str:
-        """Text of tokens [first, first + count); each except token 0 has a leading space."""
-        words = " ".join(self.words(first, count))
-        return words if first == 0 or not words else " " + words
+        start = self.start + first * self.stride
+        return [VOCABULARY[index & 4095] for index in range(start, start + count * self.stride, self.stride)]
 
 
 def answer_of(seed: int, tokens: Sequence[str], request_seed: int | str | None) -> tuple[WordSequence, int]:
@@ -56,21 +44,15 @@ def answer_of(seed: int, tokens: Sequence[str], request_seed: int | str | None) 
 
 
 def chat_tokens(
-    messages: Iterable[tuple[str, str]],
-    tools: str = "",
-    open_turn: bool = True,
-    calls: Mapping[int, Sequence[str]] | None = None,
+    messages: Iterable[tuple[str, str, Sequence[str]]], tools: str = "", open_turn: bool = True
 ) -> list[str]:
-    """Tokens of (role, text) pairs in a chat template: 3 more per message, and 2 to open the answer.
+    """Tokens of messages in a chat template: 3 more per message, and 2 to open the answer.
 
-    `calls` maps the index of a message to the tokens of its tool calls, which follow its text.
+    A message is its role, its text, and the tokens of its tool calls.
     """
     tokens = tools.split()
-    for index, (role, text) in enumerate(messages):
-        tokens += (MESSAGE_OPEN, role)
-        tokens += text.split()
-        tokens += (calls or {}).get(index, ())
-        tokens.append(MESSAGE_CLOSE)
+    for role, text, calls in messages:
+        tokens += (MESSAGE_OPEN, role, *text.split(), *calls, MESSAGE_CLOSE)
     if open_turn:
         tokens += (MESSAGE_OPEN, "assistant")
     return tokens

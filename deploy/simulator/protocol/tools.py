@@ -95,9 +95,8 @@ def history_tokens(message: Mapping[str, Any], index: int) -> list[str]:
     earlier = []
     for call in json_fields.items(message, "tool_calls") or ():
         function = call.get("function") if isinstance(call, dict) and call.get("type") == "function" else None
-        texts: list[Any] = (
-            [call.get("id"), *map(function.get, ("name", "arguments"))] if isinstance(function, dict) else [None]
-        )
+        fields = function if isinstance(function, dict) else {}
+        texts: list[Any] = [call.get("id") if fields else None, fields.get("name"), fields.get("arguments")]
         if not all(isinstance(text, str) for text in texts):
             raise invalid(f"messages.{index}.tool_calls", "needs functions with id, type, name, and arguments as text")
         earlier.append(ToolCall(*texts))

@@ -11,11 +11,10 @@ from inferload.base import clock
 from inferload.servers.text_format import CONTENT_TYPE
 
 from ..answers.completion_events import CompletionEvents
-from ..core.request import Request
-from ..engine.chaos import Chaos, ChaosError, Faults, parse_plan
+from ..engine.chaos import Chaos, Faults, parse_plan
 from ..engine.corruption import Corruption
 from ..engine.engine import Engine
-from ..engine.stream import Stream
+from ..engine.stream import Stream, request_of
 from ..metrics.exposition import render
 from ..protocol.completion_request import CompletionRequest, parse_completion
 from ..protocol.errors import ApiError, NoRoute
@@ -137,7 +136,7 @@ class Api:
             created_s=clock.wall_ns() // 1_000_000_000,
             model=self._options.model.name,
         )
-        stream = Stream(completion, _request(completion), events, connection, request.keep_alive, faults)
+        stream = Stream(completion, request_of(completion), events, connection, request.keep_alive, faults)
         connection.stream = stream
         if completion.params.stream:
             framing = "transfer-encoding: chunked"
@@ -155,19 +154,16 @@ class Api:
         return json_reply({"status": status})
 
     def _add_chaos(self, request: HttpRequest) -> HttpResponse:
-        try:
-            plan = parse_plan(parse_json(request.body))
-        except ChaosError as error:
-            raise ApiError(str(error)) from None
+        plan = parse_plan(parse_json(request.body))
         if plan.kind == "restart_counters":
             self._engine.metrics = self._engine.metrics.restarted(self._engine.gauges())
             self._started_wall_s = clock.wall_ns() / 1e9
         else:
-            self._chaos.add(plan)
+            self._chaos.plans.append(plan)
         return json_reply({"active": self._chaos.active()})
 
     def _clear_chaos(self, _request: HttpRequest) -> HttpResponse:
-        self._chaos.clear()
+        self._chaos.plans.clear()
         return json_reply({"active": []})
 
     def _metrics(self, _request: HttpRequest) -> HttpResponse:
@@ -241,9 +237,3 @@ def cpu_wait_s() -> float | None:
         return int(Path("/proc/self/schedstat").read_text().split()[1]) / 1e9
     except (OSError, IndexError, ValueError):
         return None
-
-
-def _request(completion: CompletionRequest) -> Request:
-    script = completion.script
-    salt, reads_cache = completion.params.cache_salt, completion.params.reads_cache
-    return Request(completion.tokens, completion.output_tokens, script.token, salt, script.tokens, reads_cache)

@@ -54,12 +54,10 @@ class Connection:
         except _AGAIN:
             return
         except OSError:
-            self.lose()
-            return
+            data = b""
         if not data:
             self.lose()
-            return
-        if not self._closing:
+        elif not self._closing:
             self._reader.feed(data)
             self.serve()
 

@@ -91,13 +91,10 @@ class Server:
                 ready.writable()
                 self._watch(ready)
             if events & ~select.EPOLLOUT and not ready.dead:
-                self._read(ready)
-
-    def _read(self, connection: Connection) -> None:
-        if connection.reading:
-            connection.readable()
-        else:  # the client closed with unread bytes
-            connection.lose()
+                if ready.reading:
+                    ready.readable()
+                else:  # the client closed with unread bytes
+                    ready.lose()
 
     def _watch(self, connection: Connection) -> None:
         """Update the epoll events of a connection."""

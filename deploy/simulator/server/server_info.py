@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from ..answers.usage import UsageOptions
+from ..answers.completion_events import UsageOptions
 from ..core.queues import SchedulerLimits
 from ..protocol.model import Model
 

@@ -7,9 +7,8 @@ from random import Random
 from typing import Any
 
 from ..answers.completion_events import CompletionEvents
-from ..core.request import Request
 from ..engine.engine import Engine
-from ..engine.stream import Stream
+from ..engine.stream import Stream, request_of
 from ..protocol import json_fields
 from ..protocol.completion_request import parse_completion
 from ..protocol.errors import ApiError, invalid
@@ -75,7 +74,7 @@ class Texts:
             events = CompletionEvents(
                 completion, self._options.usage_options, request_id=name, created_s=0, model=model.name
             )
-            own = Request(completion.tokens, 1, completion.script.token, completion.params.cache_salt)
+            own = request_of(completion)
             streams.append(Stream(completion, own, events, batch, request.keep_alive, pooled=True))
         connection.stream = streams[0]
         streams[0].others = streams[1:]

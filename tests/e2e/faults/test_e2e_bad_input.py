@@ -8,8 +8,7 @@ from e2e_runs import (
     FinishedRun,
     Fleet,
     Sandbox,
-    check_counts,
-    check_files,
+    check_run,
     run_cases,
     scenario,
     wait_for_measure_phase,
@@ -69,8 +68,7 @@ def test_a_run_that_reaches_the_limit_of_open_files_ends_with_its_summary(ended:
     assert turns["ok"] > 0
     assert "the limit of 64 open files is reached; raise it with ulimit -n" in ended.text
     assert ended.code == 1
-    check_files(ended.run_dir)
-    check_counts(ended)
+    check_run(ended)
 
 
 # -- keys

@@ -19,7 +19,7 @@ from e2e_runs import (
     Sandbox,
     check_complete,
     check_counts,
-    check_files,
+    check_run,
     marks_of,
     run_cases,
     scenario,
@@ -134,8 +134,7 @@ def test_a_slow_disk_loses_no_turn(ended: FinishedRun) -> None:
     assert records["counted"] == records["at_hand"] == len(ended.turns) > 0
     assert ended.summary["percentiles_from"] == "records"
     assert {entry["kind"] for entry in marks_of(ended.run_dir)} == {"phase"}  # no turn was in flight after the drain
-    check_files(ended.run_dir)
-    check_counts(ended)
+    check_run(ended)
 
 
 @run_cases(full_for_a_while, ("processes", errno.ENOSPC), soak=[("local", errno.EDQUOT)])

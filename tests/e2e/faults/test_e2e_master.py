@@ -87,8 +87,7 @@ def suspended(sandbox: Sandbox) -> FinishedRun:
     os.kill(fleet.master.process.pid, signal.SIGCONT)
     finished = simulator.stats()["requests"]["finished"]
     wait_until(lambda: simulator.stats()["requests"]["finished"] > finished + 2 * USERS, "more turns")
-    fleet.signal(signal.SIGINT, whole_group=False)
-    return FinishedRun(sandbox.run_dir, fleet.exit_code(), fleet.text)
+    return sandbox.interrupted(fleet)
 
 
 @run_cases(suspended, ())

@@ -19,6 +19,7 @@ from e2e_runs import (
     Sandbox,
     check_counts,
     check_files,
+    check_run,
     check_turns_across_drain,
     mark,
     run_cases,
@@ -140,8 +141,7 @@ def twice(sandbox: Sandbox, mode: str, to_all: bool) -> FinishedRun:
     twice, ("processes", True), *SOAK * (("local", True), ("processes", False), ("by_hand", False), ("by_hand", True))
 )
 def test_a_second_ctrl_c_aborts_the_turns_in_flight(ended: FinishedRun) -> None:
-    check_files(ended.run_dir)
-    check_counts(ended)
+    check_run(ended)
     summary = ended.summary
     assert (
         summary["turns"]["by_phase"]["all"] | {"sent": USERS, "ok": 0, "failed": 0, "unfinished": USERS}
@@ -234,8 +234,7 @@ def changed_in_the_drain(sandbox: Sandbox) -> FinishedRun:
     steer = fleet.get_json("/inferload/live")["steer"]
     answer = fleet.post("/swarm", user_count=8, spawn_rate=4)
     fleet.outcome()
-    fleet.signal(signal.SIGINT, whole_group=False)
-    return FinishedRun(sandbox.run_dir, fleet.exit_code(), fleet.text, seen={"steer": steer, "answer": answer})
+    return sandbox.interrupted(fleet, seen={"steer": steer, "answer": answer})
 
 
 @run_cases(changed_in_the_drain, ())
@@ -244,8 +243,7 @@ def test_the_load_does_not_change_in_a_drain_whose_limit_is_reported(ended: Fini
     assert ended.seen["answer"]["success"] is False
     assert ended.seen["answer"]["message"] == "the run is draining; start again after its end"
     assert mark(ended.run_dir, "users") is None
-    check_files(ended.run_dir)
-    check_counts(ended)
+    check_run(ended)
     sent = ended.summary["turns"]["by_phase"]["all"]["sent"]
     assert ended.summary["turns"]["by_phase"]["all"]["unfinished"] == sent > 0
     reason = next(reason for reason in ended.summary["verdict"]["reasons"] if reason["code"] == "unfinished_drain")

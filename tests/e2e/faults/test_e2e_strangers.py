@@ -2,7 +2,6 @@
 
 import json
 import re
-import signal
 from typing import Any
 
 import msgpack
@@ -10,8 +9,7 @@ from e2e_runs import (
     FinishedRun,
     Sandbox,
     check_complete,
-    check_counts,
-    check_files,
+    check_run,
     expected_exit_code,
     mark,
     run_cases,
@@ -79,8 +77,7 @@ def with_foreign_messages(sandbox: Sandbox) -> FinishedRun:
     fleet.master.wait_for_line("message in the name of another worker ignored")
     finished = simulator.stats()["requests"]["finished"]
     wait_until(lambda: simulator.stats()["requests"]["finished"] > finished + 2 * USERS, "more turns")
-    fleet.signal(signal.SIGINT, whole_group=False)
-    return FinishedRun(sandbox.run_dir, fleet.exit_code(), fleet.text)
+    return sandbox.interrupted(fleet)
 
 
 @run_cases(with_foreign_messages, ())
@@ -97,8 +94,7 @@ def test_foreign_messages_do_not_change_a_run(ended: FinishedRun) -> None:
     assert marked is not None
     assert marked["counts"]["malformed packet"] == 10 * FLOOD
     assert marked["counts"]["message that cannot be handled"] == FLOOD
-    check_files(ended.run_dir)
-    check_counts(ended)
+    check_run(ended)
     check_complete(ended)
     assert ended.code == expected_exit_code(ended)
     assert {(worker["lost"], worker["left"], worker["missing_reports"]) for worker in workers(ended)} == {

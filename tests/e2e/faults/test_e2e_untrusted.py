@@ -35,8 +35,7 @@ def other_host(sandbox: Sandbox) -> FinishedRun:
     for other in others:
         assert fleet.post("/swarm", user_count=4, spawn_rate=50, host=other.url)["success"]
         seen["runs"].append(fleet.outcome(after=seen["runs"][-1])["run_dir"])
-    fleet.signal(signal.SIGINT, whole_group=False)
-    return FinishedRun(sandbox.run_dir, fleet.exit_code(), fleet.text, seen=seen)
+    return sandbox.interrupted(fleet, seen=seen)
 
 
 def cross_origin(fleet: Fleet) -> list[int]:

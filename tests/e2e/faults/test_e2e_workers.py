@@ -18,8 +18,8 @@ from e2e_runs import (
     FinishedRun,
     Sandbox,
     check_complete,
-    check_counts,
     check_files,
+    check_run,
     check_turns_across_drain,
     expected_exit_code,
     mark,
@@ -172,8 +172,7 @@ def suspended(sandbox: Sandbox) -> FinishedRun:
     wait_until(lambda: suspended_briefly(sandbox.run_dir, second), "a mark of the silence")
     finished = simulator.stats()["requests"]["finished"]
     wait_until(lambda: simulator.stats()["requests"]["finished"] > finished + 2 * USERS, "more turns")
-    fleet.signal(signal.SIGINT, whole_group=False)
-    return FinishedRun(sandbox.run_dir, fleet.exit_code(), fleet.text, simulator.stats()["requests"])
+    return sandbox.interrupted(fleet, simulator)
 
 
 def suspended_briefly(run_dir: Path, pid: int) -> bool:
@@ -196,8 +195,7 @@ def silent(run_dir: Path) -> set[str]:
 
 @run_cases(suspended, ())
 def test_suspended_workers_are_awaited_or_marked_and_not_lost(ended: FinishedRun) -> None:
-    check_files(ended.run_dir)
-    check_counts(ended)
+    check_run(ended)
     check_complete(ended)
     assert ended.code == expected_exit_code(ended)
     assert mark(ended.run_dir, "stop")["text"] == "stopped by Ctrl-C"
@@ -352,8 +350,7 @@ def requests_of(ended: FinishedRun | virtual.VirtualRun, sessions: int) -> dict[
 
 @run_cases(seeded, ())
 def test_runs_of_several_workers_are_complete(ended: FinishedRun) -> None:
-    check_files(ended.run_dir)
-    check_counts(ended)
+    check_run(ended)
     check_turns_across_drain(ended, 1)
     assert {row["worker"] for row in ended.turns} == {"w0", "w1", "w2"}
     assert ended.code == expected_exit_code(ended)
@@ -412,14 +409,12 @@ def changed_rate(sandbox: Sandbox) -> FinishedRun:
     assert fleet.post("/swarm", user_count=RATE * 2, spawn_rate=RATE)["success"]
     wait_until(lambda: fleet.get_json("/inferload/status").get("load") == f"sessions_per_s {RATE * 2}", "the new rate")
     fleet.outcome()
-    fleet.signal(signal.SIGINT, whole_group=False)
-    return FinishedRun(sandbox.run_dir, fleet.exit_code(), fleet.text, simulator.stats()["requests"])
+    return sandbox.interrupted(fleet, simulator)
 
 
 @run_cases(changed_rate, ())
 def test_arrivals_follow_the_schedule(ended: FinishedRun) -> None:
-    check_files(ended.run_dir)
-    check_counts(ended)
+    check_run(ended)
     manifest = ended.manifest
     start_ns = next(phase for phase in manifest["phases"] if phase["phase"] == "measure")["start_wall_ns"]
     schedule = Schedule(unit_process("poisson", SEED), RATE)
@@ -469,8 +464,7 @@ def long_ramp(sandbox: Sandbox) -> FinishedRun:
     assert fleet.post("/swarm", user_count=200, spawn_rate=2)["success"]
     fleet.outcome()
     users = [fleet.get_json("/stats/requests")["user_count"]]
-    fleet.signal(signal.SIGINT, whole_group=False)
-    return FinishedRun(sandbox.run_dir, fleet.exit_code(), fleet.text, seen={"users": users})
+    return sandbox.interrupted(fleet, seen={"users": users})
 
 
 @run_cases(long_ramp, ())

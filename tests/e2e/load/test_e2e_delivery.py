@@ -14,8 +14,8 @@ from e2e_runs import (
     Fleet,
     Sandbox,
     check_complete,
-    check_counts,
     check_files,
+    check_run,
     expected_exit_code,
     mark,
     marks_of,
@@ -134,8 +134,7 @@ def left_by_workers(ended: FinishedRun, workers: str = "worker-*") -> list[Path]
 def test_percentiles_come_from_records_that_workers_sent(ended: FinishedRun) -> None:
     assert ended.summary["verdict"]["passed"]
     assert ended.code == expected_exit_code(ended), ended.text
-    check_files(ended.run_dir)
-    check_counts(ended)
+    check_run(ended)
     assert ended.summary["percentiles_from"] == "records"
     check_complete(ended)
     kinds = {entry["kind"] for entry in marks_of(ended.run_dir)}
@@ -242,8 +241,7 @@ def check_records(ended: FinishedRun) -> None:
 
 @run_cases(interrupted, ())
 def test_stopped_workers_send_their_records_before_they_exit(ended: FinishedRun) -> None:
-    check_files(ended.run_dir)
-    check_counts(ended)
+    check_run(ended)
     assert ended.summary["percentiles_from"] == "records"
     workers = workers_of(ended)
     assert not any(worker["left"] for worker in workers)

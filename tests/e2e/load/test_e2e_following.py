@@ -2,7 +2,6 @@
 
 import csv
 import json
-import signal
 
 import pytest
 from e2e_runs import (
@@ -45,8 +44,7 @@ def followed(sandbox: Sandbox) -> FinishedRun:
             lambda number=number: len([m for m in marks_of(sandbox.run_dir) if m["kind"] == "targets"]) >= number,
             "a change of the servers",
         )
-    fleet.signal(signal.SIGINT, whole_group=False)
-    return FinishedRun(sandbox.run_dir, fleet.exit_code(), fleet.text)
+    return sandbox.interrupted(fleet)
 
 
 @run_cases(followed, ())

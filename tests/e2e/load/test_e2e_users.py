@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import trustme
-from e2e_runs import FinishedRun, Sandbox, check_counts, check_files, mark, run_cases, served_before_load, wait_until
+from e2e_runs import FinishedRun, Sandbox, check_counts, check_run, mark, run_cases, served_before_load, wait_until
 from locust_process import csv_rows
 from simulator_process import Simulator
 
@@ -50,8 +50,7 @@ def over_tls(sandbox: Sandbox) -> FinishedRun:
 def test_own_tasks_over_tls(ended: FinishedRun) -> None:
     assert ended.code == ended.summary["outcome"]["exit_code"], ended.text
     assert ended.code == 0, ended.text
-    check_files(ended.run_dir)
-    check_counts(ended)
+    check_run(ended)
     assert ended.manifest["endpoint"] is None, "each call of a task chooses its endpoint"
     rows = ended.turns
     assert {row["class"] for row in rows} == {"chats", "others"}

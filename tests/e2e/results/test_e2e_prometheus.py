@@ -2,7 +2,6 @@
 
 import http.client
 import re
-import signal
 import threading
 import time
 from collections.abc import Mapping
@@ -188,8 +187,7 @@ def pages_of_short_turns(sandbox: Sandbox) -> FinishedRun:
 
     for _ in range(4):
         pages.append(wait_until(next_page, "the next report"))
-    fleet.signal(signal.SIGINT, whole_group=False)
-    return FinishedRun(sandbox.run_dir, fleet.exit_code(), fleet.text, seen={"pages": pages})
+    return sandbox.interrupted(fleet, seen={"pages": pages})
 
 
 @run_cases(pages_of_short_turns, ())
@@ -214,8 +212,7 @@ def pages_of_two_runs(sandbox: Sandbox) -> FinishedRun:
         assert fleet.press_stop()
         wait_until(lambda: "headline" in fleet.get_json("/inferload/status"), "the outcome")
         pages.append(page(port))
-    fleet.signal(signal.SIGINT, whole_group=False)
-    return FinishedRun(sandbox.run_dir, fleet.exit_code(), fleet.text, seen={"pages": pages})
+    return sandbox.interrupted(fleet, seen={"pages": pages})
 
 
 @run_cases(pages_of_two_runs, ())
@@ -329,8 +326,7 @@ def stopped_between_passes(sandbox: Sandbox) -> FinishedRun:
         page(port, SCRAPER)
         time.sleep(2)
     fleet.master.wait_for_line("for the last scrape of the metrics")
-    fleet.signal(signal.SIGINT, whole_group=False)
-    return FinishedRun(sandbox.run_dir, fleet.exit_code(), fleet.text)
+    return sandbox.interrupted(fleet)
 
 
 @run_cases(stopped_between_passes, ())

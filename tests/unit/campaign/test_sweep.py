@@ -15,7 +15,7 @@ import pytest
 from e2e_runs import alive, wait_until
 from hypothesis import given
 from hypothesis import strategies as st
-from inferload.deploy.launcher import launch, machine_checks, paths, probe, server_state
+from inferload.deploy.launcher import launch, machine_checks, probe, server_state
 from inferload.deploy.servers import engines, local
 from inferload.deploy.servers.engines import Command, ServerSpec
 from inferload.deploy.variants.variant import check_name
@@ -23,7 +23,7 @@ from own_commands import begin
 from ports import unused_port
 from simulator_process import Simulator
 
-from inferload.base import clock
+from inferload.base import clock, deployments
 from inferload.base.errors import UsageError
 from inferload.campaign import process
 from inferload.campaign.commands.sweep import _open_journal
@@ -619,7 +619,7 @@ def servers_of(out: Path) -> list[server_state.LocalServer]:
 def test_failed_runs_are_retried_once_and_orphaned_servers_stopped(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(paths, "state_dir", lambda: tmp_path / "deploy")
+    monkeypatch.setattr(deployments, "state_dir", lambda: tmp_path / "deploy")
     journal = Journal(tmp_path)
     good, bad = (run for start in sweep_plan.starts(small(), ["smoke"])[:2] for run in start.runs)
     port = unused_port()

@@ -30,3 +30,8 @@ def counted(server: Simulator, key: str, least: int) -> None:
     """Wait until a request count is reached, at most until the test's timeout."""
     while server.stats()["requests"][key] < least:
         pass
+
+
+def answer_of_name(name: str) -> Callable[[int, int], list[str]]:
+    """Return the tokens of an answer by first index and count: name0, name1, ..."""
+    return lambda first, count: [f"{name}{index}" for index in range(first, first + count)]

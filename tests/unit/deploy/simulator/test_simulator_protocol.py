@@ -8,8 +8,7 @@ import api_cases
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from inferload.deploy.simulator.answers.completion_events import CompletionEvents
-from inferload.deploy.simulator.answers.usage import UsageOptions
+from inferload.deploy.simulator.answers.completion_events import CompletionEvents, UsageOptions
 from inferload.deploy.simulator.protocol.completion_request import CompletionRequest, parse_completion
 from inferload.deploy.simulator.protocol.errors import ApiError
 from inferload.deploy.simulator.protocol.model import Model
@@ -172,7 +171,8 @@ class TestAsk:
         history = [*HELLO, {"role": "assistant", "content": None, "tool_calls": tool_calls}]
         again = ask({"messages": history, "tools": [TOOL]}, True, THINKER)
         answer_tokens = [
-            completion.script.token(index) for index in range(completion.script.think + 1, completion.output_tokens)
+            completion.script.piece(index).token
+            for index in range(completion.script.think + 1, completion.output_tokens)
         ]
         start = len(completion.tokens)
         assert list(again.tokens[:start]) == list(completion.tokens)

@@ -17,6 +17,7 @@ from inferload.deploy.simulator.core.request import Request
 from inferload.deploy.simulator.core.scheduler import Scheduler, Step
 from inferload.deploy.simulator.core.speculation import Acceptance
 from inferload.deploy.simulator.core.step_time import FrontEnd, Pass, StepClock, StepCost, device_s, graph_sizes, padded
+from simulator_requests import answer_of_name
 
 from inferload.base.errors import UsageError
 
@@ -26,7 +27,7 @@ SMALL = SchedulerLimits(max_num_seqs=4, blocks=100, block_size=4, max_model_len=
 
 
 def request(tokens: int, output: int = 4, name: str = "p", **more: Any) -> Request:
-    return Request([f"{name}{i}" for i in range(tokens)], output, lambda i: f"{name}out{i}", **more)
+    return Request([f"{name}{i}" for i in range(tokens)], output, answer_of_name(f"{name}out"), **more)
 
 
 def limits(**changes: Any) -> SchedulerLimits:
@@ -123,7 +124,7 @@ class TestSteps:
         scheduler.submit(first := request(6, output=10))
         run(scheduler)
         history = [*first.tokens, *(f"pout{i}" for i in range(10)), "more"]
-        scheduler.submit(second := Request(history, 1, lambda i: "x"))
+        scheduler.submit(second := Request(history, 1, answer_of_name("x")))
         run(scheduler)
         assert second.cached_tokens == 12  # 15 tokens were computed
 
@@ -203,7 +204,9 @@ class TestSteps:
         second = scheduler.schedule()
         assert second is not None
         scheduler.update(first if asynchronous else second)
-        scheduler.submit(late := Request([*(f"p{i}" for i in range(6)), "pout0", "pout1", "more"], 2, str))
+        scheduler.submit(
+            late := Request([*(f"p{i}" for i in range(6)), "pout0", "pout1", "more"], 2, answer_of_name(""))
+        )
         assert scheduler.schedule() is not None
         assert late.cached_tokens == cached
 
@@ -241,7 +244,7 @@ class CheckedSteps:
         pool, size = self.scheduler.pool, self.scheduler.limits.block_size
         owners: dict[int, set[tuple[Any, ...]]] = {}
         for each in self.scheduler.running:
-            words = [*each.tokens, *(each.answer(i) for i in range(each.emitted))]
+            words = [*each.tokens, *each.answer(0, each.emitted)]
             assert len(set(each.blocks)) == len(each.blocks)
             for index, block in enumerate(each.blocks):
                 owners.setdefault(block, set()).add((each.salt, *words[: (index + 1) * size]))

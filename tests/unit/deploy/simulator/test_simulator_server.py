@@ -61,7 +61,7 @@ class TestChat:
         assert [each["choices"][0]["finish_reason"] for each in chunks] == [None] * 6 + ["length"]
         assert all("usage" not in each for each in chunks)
         assert usage["choices"] == []
-        prompt = len(chat_tokens([("user", "hello to you")]))
+        prompt = len(chat_tokens([("user", "hello to you", ())]))
         counts = {name: usage["usage"][name] for name in ("prompt_tokens", "completion_tokens", "total_tokens")}
         assert counts == {"prompt_tokens": prompt, "completion_tokens": 6, "total_tokens": prompt + 6}
         assert set(usage["metrics"]) == {
@@ -71,10 +71,10 @@ class TestChat:
         assert usage["metrics"]["generation_time_ms"] >= 5.0 - latest_ms(quick)  # the first may have been late
 
     def test_the_text_follows_from_prompt_and_seed(self, quick: Simulator) -> None:
-        answer, _dice = answer_of(0, chat_tokens([("user", "hello to you")]), None)
-        assert text_of(events_of(quick.call("POST", CHAT, streamed())[1])) == answer.text(0, 6)
+        answer, _dice = answer_of(0, chat_tokens([("user", "hello to you", ())]), None)
+        assert text_of(events_of(quick.call("POST", CHAT, streamed())[1])) == " ".join(answer.words(0, 6))
         document = quick.json("POST", CHAT, chat())
-        assert document["choices"][0]["message"]["content"] == answer.text(0, 6)
+        assert document["choices"][0]["message"]["content"] == " ".join(answer.words(0, 6))
         assert document["usage"]["completion_tokens"] == 6
         assert document["metrics"]["generation_time_ms"] > 0
 
@@ -235,7 +235,7 @@ class TestMetrics:
             server.call("POST", CHAT, streamed())
         server.json("POST", CHAT, {**chat(), "max_tokens": 1})
         assert server.metric("vllm:generation_tokens_total") == 19
-        assert server.metric("vllm:prompt_tokens_total") == 4 * len(chat_tokens([("user", "hello to you")]))
+        assert server.metric("vllm:prompt_tokens_total") == 4 * len(chat_tokens([("user", "hello to you", ())]))
         assert server.metric("vllm:time_to_first_token_seconds_count") == 4
         assert server.metric("vllm:inter_token_latency_seconds_count") == 15
         assert server.metric("vllm:e2e_request_latency_seconds_count") == 4

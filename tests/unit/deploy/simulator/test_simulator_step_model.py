@@ -52,7 +52,9 @@ class TestServer:
     def test_the_text_equals_that_of_paced_timing(self, quick: Simulator) -> None:
         events = events_of(quick.call("POST", COMPLETIONS, body_of())[1])
         answer, _dice = answer_of(0, body_of()["prompt"].split(), None)
-        assert "".join(each["choices"][0]["text"] for each in events[:-1] if each["choices"]) == answer.text(0, 6)
+        assert "".join(each["choices"][0]["text"] for each in events[:-1] if each["choices"]) == " ".join(
+            answer.words(0, 6)
+        )
         assert counts_of(events) == [1, 2, 3, 4, 5, 6]
 
     def test_reported_times_equal_the_step_model(self, quick: Simulator) -> None:
@@ -149,7 +151,7 @@ class TestFlags:
     def test_drafts_follow_from_the_speculative_config(self) -> None:
         words = ["--speculative-config", '{"method": "mtp", "num_speculative_tokens": 4}', "--spec-acceptance", "0.8"]
         config = server_config.resolve(flags.read(words))
-        assert (config.limits.speculative_tokens, config.acceptance) == (4, 0.8)
+        assert (config.limits.speculative_tokens, config.arguments.spec_acceptance) == (4, 0.8)
         assert server_config.resolve(flags.read([])).limits.speculative_tokens == 0
 
     @pytest.mark.parametrize(
