@@ -9,12 +9,13 @@ from typing import Any
 
 import numpy as np
 
+from inferload.base.numbers import whole
 from inferload.figures.pages import metric_names as names
 from inferload.figures.servers import server_figures
+from inferload.figures.servers.server_blocks import DRAFTS
 from inferload.figures.servers.server_entry import FigureValue, Histogram, MeanAndMax
 from inferload.figures.servers.server_figure import GPU, OF_OTHER_PAGES, ROUTER, SPEC_DECODE, TIERS, ServerFigure
 from inferload.figures.servers.server_figures import (
-    DRAFTS,
     ENGINE_GAUGES,
     HIT_RATE,
     PREFIX_QUERIES,
@@ -25,7 +26,7 @@ from inferload.figures.servers.server_figures import (
 from inferload.figures.servers.server_formulas import MS_PER_S, Floats, HistogramMean, HitRate, Reading, known
 from inferload.servers.exposition import TOO_LARGE
 from inferload.servers.prefix_counts import whole_number
-from inferload.servers.series import MetricSeries, ServerSeries
+from inferload.servers.series import MetricSeries
 from inferload.servers.servers_window import ServersWindow
 from inferload.servers.window import ServerWindow
 
@@ -102,8 +103,8 @@ def _entry(window: ServerWindow) -> Server:
         samples_unusable=server.samples_unusable,
         lines_unread=round(np.nansum(server.of_scrapes(names.SCRAPE_UNREAD))),
         samples_age_s=max(server.of_scrapes(names.SAMPLE_AGE), default=None),
-        slots=_lowest(server, names.SLOTS),
-        kv_block_tokens=_lowest(server, names.KV_BLOCK_TOKENS),
+        slots=server.newest(names.SLOTS),
+        kv_block_tokens=server.newest(names.KV_BLOCK_TOKENS),
         failures_by_reason=dict([*_counts_by(window, names.FAILED, _REASONS).items()][:_MOST_REASONS]),
         kv_cache_size_tokens=_cache_size(window),
         engines=_engines(window),
@@ -120,7 +121,7 @@ def _value(row: ServerFigure, window: ServerWindow) -> FigureValue:
     if row.statistics:
         return _mean_and_max(row, window)
     number = row.number(window)
-    return _whole(number) if row.form == "count" else number
+    return whole(number) if row.form == "count" else number
 
 
 def _mean_and_max(row: ServerFigure, window: ServerWindow) -> MeanAndMax:
@@ -166,14 +167,8 @@ def _cache_size_of(engine: ServerWindow) -> int | None:
                 yield series
 
     found = [whole_number(series.labels.get("kv_cache_size_tokens", "")) for series in of(names.CACHE_CONFIG)]
-    found += [_at(series.values[~np.isnan(series.values)], -1) for series in of(names.KV_CACHE_TOKENS)]
+    found += [series.newest for series in of(names.KV_CACHE_TOKENS)]
     return min((size for size in found if size is not None), default=None)
-
-
-def _lowest(server: ServerSeries, metric: str) -> int | None:
-    """Return the newest value of a gauge, the lowest over its series; None: not reported."""
-    gauges = [series.values[~np.isnan(series.values)] for series in server.series(metric)]
-    return min((round(float(values[-1])) for values in gauges if len(values)), default=None)
 
 
 def _counts_by(window: ServerWindow, metric: str, names_of: Sequence[str]) -> dict[str, int]:
@@ -216,7 +211,7 @@ def _histogram(window: ServerWindow, formula: HistogramMean) -> Histogram | None
     increases = ([known(window.delta(Reading(buckets, label=("le", each)))) for each in {*texts[at]}] for at in bounds)
     cumulative = [sum(filter(None, each)) for each in increases]
     p50, p99 = (_bracket(bounds, cumulative, q) for q in (0.5, 0.99))
-    return Histogram(count=_whole(known(window.delta(formula.count))), mean=mean_ms, p50=p50, p99=p99)
+    return Histogram(count=whole(known(window.delta(formula.count))), mean=mean_ms, p50=p50, p99=p99)
 
 
 def _bracket(bounds_s: list[float], cumulative: list[float], q: float) -> list[float | None] | None:
@@ -250,10 +245,6 @@ def _bound(text: str) -> float | None:
     except ValueError:
         return None
     return bound if bound == np.inf or abs(bound) < TOO_LARGE else None
-
-
-def _whole(count: float | None) -> int | None:
-    return None if count is None else round(count)
 
 
 def _at(values: Floats | None, index: int | None) -> int | None:

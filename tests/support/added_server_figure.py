@@ -12,12 +12,12 @@ import msgspec
 import numpy as np
 
 METRIC = "vllm:num_requests_deferred"
-OF_ENGINE = '    requests_deferred: Annotated[MeanAndMax, Meta(description="deferred")] = MeanAndMax()\n'
+OF_ENGINE = '    requests_deferred: Annotated[MeanAndMax, means("deferred")] = MeanAndMax()\n'
 TEXT = f"""\
     requests_deferred: Annotated[
         MeanAndMax | None,
         row(
-            Gauge(Reading("{METRIC}")),
+            Gauge("{METRIC}"),
             "requests deferred",
             "{METRIC}, summed over engines",
             live=("deferred", "requests"),
@@ -26,7 +26,7 @@ TEXT = f"""\
     ] = None
 """
 MODULE = "inferload.figures.servers.server_figures"
-ENGINE, SERVER = "    requests_waiting: Annotated[MeanAndMax, Meta", "    restarts: Annotated["
+ENGINE, SERVER = "    requests_waiting: Annotated[MeanAndMax, means", "    restarts: Annotated["
 spec = importlib.util.find_spec(MODULE)
 assert spec is not None
 assert spec.origin is not None

@@ -17,11 +17,7 @@ _RATE_NAMES = tuple(rate_figures.BY_KEY)
 _CLIENT_NAMES = tuple(figure.key for figure in client_figures.CLIENT_FIGURES if figure.sketch is None)
 _GAUGE_NAMES = tuple(row.key for row in server_figures.SERVER_FIGURES if row.statistics)
 NAMES_WITH_STATISTIC = (*MEASURE_NAMES, *_GAUGE_NAMES)
-PLAIN_NAMES = (
-    *_RATE_NAMES,
-    *_CLIENT_NAMES,
-    *(row.key for row in server_figures.SERVER_FIGURES if not row.statistics),
-)
+PLAIN_NAMES = (*_RATE_NAMES, *_CLIENT_NAMES, *(row.key for row in server_figures.SERVER_FIGURES if not row.statistics))
 # Figures of streams, which answers of embeddings, rerank, score and pooling do not have.
 OF_STREAMS = frozenset(
     (

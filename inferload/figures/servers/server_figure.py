@@ -42,7 +42,6 @@ class ServerFigure(Figure, frozen=True, kw_only=True):
     """
 
     key: str = ""
-    unit: str = ""
     formula: Formula
     layer: Layer = "engine"
     label: str = ""

@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from msgspec import Struct
 
-from inferload.results.documents.figures_document import means
+from inferload.base.json_text import means
 
 RuleOutcome = Literal["ok", "violated", "default changed", "not known", "not checked"]
 
