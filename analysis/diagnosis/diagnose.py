@@ -57,15 +57,11 @@ def diagnose(run: RunFrames, timeline: Frame) -> Diagnoses:
         return Diagnoses()
     load = MeasuredLoad.of(timeline, arrivals_of(run.manifest).get("kind") == "closed")
     measured = _measured(run)
-    servers = (
-        ()
-        if measured is None
-        else tuple(
-            of_server(run, server, timeline, load, measured)
-            for server in run.servers.values()
-            if server.replicas == 1 and len(server.wall_ns) > 2 and server.unknown_series is None
-            if page_block(server.page, server.metrics) is None
-        )
+    servers = tuple(
+        of_server(run, server, timeline, load, measured)
+        for server in run.servers.values()
+        if measured is not None and server.replicas == 1 and len(server.wall_ns) > 2
+        if server.unknown_series is None and page_block(server.page, server.metrics) is None
     )
     findings = run_findings(run, [server.whole.evidence for server in servers], load)
     several = {

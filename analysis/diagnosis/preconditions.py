@@ -58,18 +58,12 @@ def _budget(evidence: WindowEvidence) -> float | None:
     return _value(evidence, "--max-num-batched-tokens") or _value(evidence, "--chunked-prefill-size")  # of SGLang
 
 
-def _may_be_set(option: str) -> Precondition:
-    return Precondition(
-        f"{option} is set, or the command line is not known",
-        lambda evidence: evidence.setup.command is None or option_of(evidence.setup.command, option) is not None,
-    )
+def _may_be_set(option: str, *, is_set: bool = True) -> Precondition:
+    def holds(evidence: WindowEvidence) -> bool:
+        command = evidence.setup.command
+        return command is None or (option_of(command, option) is not None) == is_set
 
-
-def _unset(option: str) -> Precondition:
-    return Precondition(
-        f"{option} is not set, or the command line is not known",
-        lambda evidence: evidence.setup.command is None or option_of(evidence.setup.command, option) is None,
-    )
+    return Precondition(f"{option} is {'' if is_set else 'not '}set, or the command line is not known", holds)
 
 
 VLLM = Precondition("vLLM", lambda evidence: evidence.setup.server == "vllm")
@@ -89,8 +83,8 @@ KV_NOT_FP8 = Precondition(
     "--kv-cache-dtype is not fp8, or not known",
     lambda evidence: not (_option(evidence, "--kv-cache-dtype", "cache_dtype") or "").startswith("fp8"),
 )
-BLOCKS_NOT_FIXED = _unset("--num-gpu-blocks-override")
-UNQUANTIZED = _unset("--quantization")
+BLOCKS_NOT_FIXED = _may_be_set("--num-gpu-blocks-override", is_set=False)
+UNQUANTIZED = _may_be_set("--quantization", is_set=False)
 CACHING_OFF = Precondition(
     "prefix caching is off",
     lambda evidence: (
@@ -99,12 +93,10 @@ CACHING_OFF = Precondition(
     ),
 )
 SMALL_BUDGET = Precondition(
-    "--max-num-batched-tokens below 8192, or not known",
-    lambda evidence: (_budget(evidence) or 0) < 8192,
+    "--max-num-batched-tokens below 8192, or not known", lambda evidence: (_budget(evidence) or 0) < 8192
 )
 LARGE_BUDGET = Precondition(
-    "--max-num-batched-tokens above 2048, or not known",
-    lambda evidence: (_budget(evidence) or float("inf")) > 2048,
+    "--max-num-batched-tokens above 2048, or not known", lambda evidence: (_budget(evidence) or float("inf")) > 2048
 )
 PREFILLS = Precondition("prompt tokens are computed", lambda evidence: bool(evidence.served.computed_tok_per_s))
 EAGER = _may_be_set("--enforce-eager")
