@@ -150,7 +150,7 @@ def _rows(diagnosis: Diagnosis) -> tuple[tuple[str, str, str, str], ...]:
             f"{time_of_day(span.start_wall_s)} to {time_of_day(span.end_wall_s)} ({span.start_s:.0f} to {span.end_s:.0f} s)",
             span.load or "not known",
             "none found" if span.finding is None else span.finding.named,
-            "" if span.finding is None else span.finding.figures or span.finding.sentences[0],
+            "" if span.finding is None else span.finding.in_a_few_words,
         )
         for span in diagnosis.history
     ]
@@ -202,7 +202,7 @@ def _brief(diagnosis: Diagnosis) -> str:
     assert primary is not None
     when = "" if span is None else f" {_when(span, diagnosis)}"
     sample = "" if diagnosis.sample is None else f" (client figures from {diagnosis.sample})"
-    return f"{primary.named}{when}: {primary.figures or primary.sentences[0]}{sample}"
+    return f"{primary.named}{when}: {primary.in_a_few_words}{sample}"
 
 
 # Fields in diagnosis.json.

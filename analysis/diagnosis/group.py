@@ -45,8 +45,7 @@ def passing(run: RunFrames) -> dict[str, list[float]]:
 
     In seconds of the measure phase; (0, 0): only before or after it.
     """
-    entries = [] if run.summary is None else run.summary.servers
-    seen = {entry.target: entry.seen_s for entry in entries}
+    seen = {} if run.summary is None else {entry.target: entry.seen_s for entry in run.summary.servers}
     return {target: found for target in run.servers if seen and (found := seen.get(target, [0.0, 0.0]))}
 
 
@@ -56,8 +55,7 @@ def _outliers(windows: Sequence[ServerWindow]) -> Finding | None:
     if not found:
         return None
     sentences = [f"{outlier.target}: {outlier.text}" for outlier in found]
-    shares = f"requests finished: {', '.join(map(_share, windows))}"
-    return Finding(OUTLIER, 600.0, (*sentences, shares), figures=sentences[0])
+    return Finding(OUTLIER, 600.0, (*sentences, f"requests finished: {', '.join(map(_share, windows))}"))
 
 
 def _starved(group: Sequence[WindowEvidence]) -> Finding | None:
@@ -99,8 +97,7 @@ def _routing(run: RunFrames, group: Sequence[WindowEvidence]) -> routing.Routing
         return None
     by_server = {evidence.target: _hit_rate(run.servers[evidence.target]) for evidence in group}
     known = {target: rate for target, rate in by_server.items() if rate is not None}
-    attributed = all(evidence.client.attributed for evidence in group)
-    moved = routing.moved_share(run.turns, known) if attributed else None
+    moved = routing.moved_share(run.turns, known) if all(evidence.client.attributed for evidence in group) else None
     if moved is None and counted.loaded:  # hits of a tier that servers share do not tell where turns went
         return None
     return routing.Routing(counted.all_hit_rate, known, routed.stay_hit_rate, routed.in_turn_hit_rate, moved)

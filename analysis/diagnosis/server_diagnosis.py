@@ -98,8 +98,7 @@ def of_server(
     def window(low: float, high: float, until: float) -> WindowDiagnosis:
         at_s = run.since_start_s(server.wall_ns)
         restarted = bool(server.restarted[(at_s >= low) & (at_s < until)].any())
-        trouble = restarted or bool(failed[int(low) : int(np.ceil(until))].any())
-        return judged(low, high, troubled=trouble)
+        return judged(low, high, troubled=restarted or bool(failed[int(low) : int(np.ceil(until))].any()))
 
     measure_phase = judged(start_s, end_s, troubled=troubled, rates=rates, missed=missed)
     spans = spans_of(

@@ -273,17 +273,13 @@ def _tables(path: Path) -> Iterator[pa.Table]:
             f"--scrape {path}: not found, or a folder without *.parquet; name a file of scrapes or a saved page"
         )
     for file in files:
-        if file.suffix == ".parquet":
-            yield from _parquet(file)
-        else:
+        if file.suffix != ".parquet":
             yield _page(file)
-
-
-def _parquet(path: Path) -> Iterator[pa.Table]:
-    try:
-        yield from scrapes_file.tables(path)
-    except scrapes_file.UNREADABLE as error:
-        raise UsageError(f"--scrape {path}: not a complete Parquet file of scrapes ({error})") from error
+            continue
+        try:
+            yield from scrapes_file.tables(file)
+        except scrapes_file.UNREADABLE as error:
+            raise UsageError(f"--scrape {file}: not a complete Parquet file of scrapes ({error})") from error
 
 
 def _page(path: Path) -> pa.Table:

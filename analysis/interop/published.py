@@ -46,8 +46,7 @@ class Published:
 
 def blocks(text: str) -> list[Published]:
     """Return the blocks of a text in order; it may have other lines before, between and after them."""
-    parts = _BLOCK.split(text)[1:]
-    read = [_block(f"block {position}", part) for position, part in enumerate(parts, 1)]
+    read = [_block(f"block {position}", part) for position, part in enumerate(_BLOCK.split(text)[1:], 1)]
     return [block for block in read if block.figures]
 
 

@@ -145,7 +145,7 @@ def _of_rows(header: Sequence[str], body: Sequence[Sequence[str]]) -> Iterator[P
         _aligned(header, cells)
         names = list(header)
         for at in of_units:
-            names[at - 1] = _with_unit(header[at - 1], cells[at] if at < len(cells) else "")
+            names[at - 1] = _with_unit(header[at - 1], _cell(cells, at))
         named = [(name, headings.of(name), cell) for name, cell in zip(names, cells, strict=False)]
         figures, lost = _read(named)
         texts = [(name, cell) for name, column, cell in named if column is None and cell and not _CELL.fullmatch(cell)]

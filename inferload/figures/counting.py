@@ -48,7 +48,9 @@ def count_turns(
         class_name = group.key[1]
         _count_ends(tally, members, turns)
         well = turns if turns.ok.all() else TurnBatch.of_records([record for record in members if record.ok])
-        _count_figures(tally, well)
+        for figure in TURN_FIGURES:
+            if len(values := figure.values(well)[0]):
+                tally.sketch(figure.key).gather(values)
         _count_stalls(tally, well, pauses)
         slo = slos[class_name]
         judged = None if slo is None else slo.judge(turns)
@@ -112,14 +114,6 @@ def _count_ends(tally: Tally, records: Sequence[TurnRecord], turns: TurnBatch) -
     tally.events += len(turns.at_ns)
     sent, closed = turns.numbers["sent_ns"], turns.numbers["closed_ns"]
     tally.turn_ns += int((closed.values - sent.values)[sent.known].sum())
-
-
-def _count_figures(tally: Tally, turns: TurnBatch) -> None:
-    """Add each measure of turns that ended well to its sketch."""
-    for figure in TURN_FIGURES:
-        values = figure.values(turns)[0]
-        if len(values):
-            tally.sketch(figure.key).gather(values)
 
 
 def _count_stalls(tally: Tally, turns: TurnBatch, pauses: Sequence[Pause]) -> None:

@@ -102,8 +102,7 @@ def _all_tokens(tally: Tally) -> int | None:
 
 
 def _goodput_turns(tally: Tally) -> int | None:
-    judged = tally.slo_judged > 0 and tally.window_slo_judged == tally.window_turns
-    return tally.window_slo_met if judged else None
+    return tally.window_slo_met if tally.slo_judged > 0 and tally.window_slo_judged == tally.window_turns else None
 
 
 def _attainment(tally: Tally, _window_s: float | None) -> float | None:

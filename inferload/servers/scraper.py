@@ -324,8 +324,7 @@ def scrape_all(job: ScrapeJob, buffer: ScrapeBuffer, ended: Callable[[float], bo
     def have(clients: Sequence[PageClient]) -> None:
         now = {client.url.target: client for client in clients}
         for target, (scraper, _) in running.items():
-            left_ns = scraper.until_ns or now_ns() + round(LEAVE_S * NS_PER_S)
-            scraper.until_ns = None if target in now else left_ns
+            scraper.until_ns = None if target in now else scraper.until_ns or now_ns() + round(LEAVE_S * NS_PER_S)
         for target, client in now.items():
             if target not in running or not running[target][1].is_alive():
                 scraper = Scraper(client, interval_ns, job.anchor, buffer, stop)

@@ -91,8 +91,7 @@ def clear_up(folder: Path) -> None:
 def next_number(folder: Path) -> int:
     """Return the number of the next part, after those in the folder and those in the joined file."""
     names = [path.name for path in _files(folder)] + sorted(_joined_names(folder))
-    numbers = [int(match[1]) for match in map(_PART.fullmatch, names) if match is not None]
-    return max(numbers, default=-1) + 1
+    return max([int(match[1]) for match in map(_PART.fullmatch, names) if match is not None], default=-1) + 1
 
 
 def join_parts(folder: Path, on_write: Callable[[], None] = lambda: None) -> None:

@@ -174,8 +174,7 @@ class ServerSeries:
     def _growth(self, copies: Sequence[MetricSeries]) -> parts.Growth:
         values, restarted = copies[0].values, self.resets(copies[0])
         if len(copies) > 1:
-            masks = [self.resets(series) for series in copies]
-            values, restarted = _one_counter(copies, np.logical_or.reduce(masks))
+            values, restarted = _one_counter(copies, np.logical_or.reduce([self.resets(series) for series in copies]))
         present = np.flatnonzero(~np.isnan(values))
         return parts.Growth(int(present[0]) if len(present) else None, growth(values, restarted))
 

@@ -104,8 +104,7 @@ def _at(server: Window, reading: Reading, group: Sequence[Window]) -> Reading:
 
 def _looked_up(server: Window) -> bool:
     """Return True if prompts came to a server."""
-    counts = (known(server.delta(Reading(metric))) for metric in (names.PREFIX_QUERIES, names.PROMPT_TOKENS))
-    return any(counts)
+    return any(known(server.delta(Reading(metric))) for metric in (names.PREFIX_QUERIES, names.PROMPT_TOKENS))
 
 
 def _moves(server: Window) -> bool:

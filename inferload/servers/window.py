@@ -120,7 +120,9 @@ class ServerWindow(Struct, frozen=True, dict=True):
         if self.first is None or self.last is None:
             return np.array([], dtype=np.int64)
         indices = np.arange(self.first, self.last + 1)
-        return indices[self._outside_s(indices) <= self.scraping_interval_s]
+        at_ns = self.server.wall_ns[indices]
+        outside_s = np.abs(at_ns - np.clip(at_ns, self.start_wall_ns, self.end_wall_ns)) / NS_PER_S
+        return indices[outside_s <= self.scraping_interval_s]
 
     @cached_property
     def ends(self) -> tuple[int, int] | None:
@@ -135,10 +137,6 @@ class ServerWindow(Struct, frozen=True, dict=True):
     def lasts_s(self) -> float:
         """Length of the window itself."""
         return (self.end_wall_ns - self.start_wall_ns) / NS_PER_S
-
-    def _outside_s(self, indices: Instants) -> Floats:
-        at_ns = self.server.wall_ns[indices]
-        return np.abs(at_ns - np.clip(at_ns, self.start_wall_ns, self.end_wall_ns)) / NS_PER_S
 
     @property
     def window_s(self) -> float | None:

@@ -185,8 +185,7 @@ def _by_position(window: ServerWindow) -> list[float | None]:
     drafts = DRAFTS.number(window)
     if not drafts:
         return []
-    series = window.server.series(names.SPEC_ACCEPTED_PER_POS)
-    texts = {entry.labels.get("position", "") for entry in series}
+    texts = {entry.labels.get("position", "") for entry in window.server.series(names.SPEC_ACCEPTED_PER_POS)}
     positions = sorted((text for text in texts if whole_number(text) is not None), key=int)
     accepted = [Reading(names.SPEC_ACCEPTED_PER_POS, label=("position", position)) for position in positions]
     counts = [known(window.delta(reading)) for reading in accepted]

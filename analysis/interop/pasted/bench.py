@@ -168,8 +168,7 @@ def _workload(bench: Translation, data: str) -> dict[str, Any]:
     for row in "; ".join(table.DATASETS["random" if data == "random-mm" else data]).split("; "):
         key, *words = row.split()
         names = [word.removeprefix("--") for word in words if word.startswith("--")]
-        default = parse(" ".join(words[len(names) :])).data
-        value = bench.first(*names, default=default)
+        value = bench.first(*names, default=parse(" ".join(words[len(names) :])).data)
         if names and value == "required":
             raise UsageError(f"--dataset-path: missing; --dataset-name {data} needs it")
         if value is False or value not in (None, 0, -1):  # -1: the file has the lengths

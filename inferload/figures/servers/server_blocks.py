@@ -8,7 +8,7 @@ from inferload.base.json_text import Count as CountOf
 from inferload.base.json_text import Number, means
 from inferload.figures.pages import metric_names as names
 from inferload.figures.servers.server_entry import Histogram, MeanAndMax
-from inferload.figures.servers.server_figure import ServerFigure, row
+from inferload.figures.servers.server_figure import row, unwanted
 from inferload.figures.servers.server_formulas import Count, Energy, Gauge, HistogramMean, Rate, Ratio
 
 _SPECULATION, _DRAFTS = "speculation", "draft tokens, tok/s"
@@ -80,10 +80,6 @@ class Speculation(Struct, frozen=True, kw_only=True):
     mean_acceptance_length: Annotated[Number | None, ACCEPTANCE_LENGTH] = None
 
 
-def _failures(metric: str, title: str, text: str) -> ServerFigure:
-    return row(Count(metric), title, text, better="lower")
-
-
 TRANSFERS = row(
     Count(f"{names.TRANSFER}_count"), "KV transfers", "fetches of the KV blocks of a request from another server"
 )
@@ -108,48 +104,44 @@ class Transfer(Struct, frozen=True, kw_only=True):
         MeanAndMax | None, row(Gauge(names.FETCHING), "requests that fetch KV", _FETCHING, better="lower")
     ] = None
     failed: Annotated[
-        CountOf | None, _failures(names.TRANSFER_FAILURES, "KV transfers failed", "fetches that failed")
+        CountOf | None, unwanted(names.TRANSFER_FAILURES, "KV transfers failed", "fetches that failed")
     ] = None
     notifications_failed: Annotated[
-        CountOf | None, _failures(names.TRANSFER_LOST, "KV notifications failed", _UNTOLD)
+        CountOf | None, unwanted(names.TRANSFER_LOST, "KV notifications failed", _UNTOLD)
     ] = None
-    expired: Annotated[CountOf | None, _failures(names.TRANSFER_EXPIRED, "KV blocks expired", _EXPIRED)] = None
+    expired: Annotated[CountOf | None, unwanted(names.TRANSFER_EXPIRED, "KV blocks expired", _EXPIRED)] = None
     notifications_late: Annotated[
         CountOf | None,
-        _failures(names.TRANSFER_LATE, "KV notifications late", "ends of a fetch after its blocks expired"),
+        unwanted(names.TRANSFER_LATE, "KV notifications late", "ends of a fetch after its blocks expired"),
     ] = None
 
 
 GPU_USE = row(
     Gauge(names.GPU_USE, "highest", scale=0.01),
     "GPU use",
-    "DCGM_FI_DEV_GPU_UTIL: share of time in which a kernel ran on the GPU, not its load. Maximum over GPUs",
+    f"{names.GPU_USE}: share of time in which a kernel ran on the GPU, not its load. Maximum over GPUs",
     form="share",
-    layer="system",
     live=("GPU use", "GPU, %"),
 )
 GPU_MEMORY = row(
     Gauge(names.GPU_MEMORY),
     "GPU memory",
-    "DCGM_FI_DEV_FB_USED, summed over GPUs",
+    f"{names.GPU_MEMORY}, summed over GPUs",
     unit="MiB",
-    layer="system",
     chart=("used", "GPU memory, MiB"),
 )
 GPU_POWER = row(
     Gauge(names.GPU_POWER),
     "GPU power",
-    "DCGM_FI_DEV_POWER_USAGE, summed over GPUs",
+    f"{names.GPU_POWER}, summed over GPUs",
     unit="W",
-    layer="system",
     live=("GPU power, W", "GPU power, W"),
 )
 GPU_CLOCK = row(
     Gauge(names.GPU_SM_CLOCK, "lowest"),
     "GPU clock",
-    "DCGM_FI_DEV_SM_CLOCK, minimum over GPUs",
+    f"{names.GPU_SM_CLOCK}, minimum over GPUs",
     unit="MHz",
-    layer="system",
     chart=("SM", "GPU clock, MHz"),
 )
 
@@ -157,14 +149,13 @@ GPU_CLOCK = row(
 GPU_ENERGY = row(
     Energy(),
     "GPU energy",
-    "energy of all GPUs over the measure phase: DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION between its updates; of a GPU without the "
-    "counter mean power x time",
+    f"energy of all GPUs over the measure phase: {names.GPU_ENERGY} between its updates; of a GPU without the counter mean "
+    "power x time",
     unit="J",
-    layer="system",
     better="lower",
 )
 GPU_COUNTED_POWER = row(
-    Energy(per_s=True), "GPU power, counted", "the same / time, if all GPUs have the counter", unit="W", layer="system"
+    Energy(per_s=True), "GPU power, counted", "the same / time, if all GPUs have the counter", unit="W"
 )
 
 
@@ -189,19 +180,14 @@ ATTEMPTS = row(
     "attempts of the router",
     "requests that the router sent to servers, repeated ones included; Envoy's are to all clusters, also ext_proc",
 )
-ROUTER_FAILED = row(
-    Count(names.ROUTER_FAILED),
+ROUTER_FAILED = unwanted(
+    names.ROUTER_FAILED,
     "failures at the router",
     "attempts that failed, also if a repeated one did not; of llm-d: requests",
     label="failed attempts",
-    better="lower",
 )
-RETRIES = row(
-    Count(names.ROUTER_RETRIES),
-    "retries of the router",
-    "attempts that repeated an earlier one",
-    label="retries",
-    better="lower",
+RETRIES = unwanted(
+    names.ROUTER_RETRIES, "retries of the router", "attempts that repeated an earlier one", label="retries"
 )
 IN_FLIGHT = row(
     Gauge(names.ROUTER_IN_FLIGHT), "in flight at the router", "requests that it has sent and whose answer has not ended"

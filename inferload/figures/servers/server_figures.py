@@ -6,7 +6,7 @@ scraper, the glossary and the reference pages. Names of other engines' metrics a
 
 from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
-from typing import Annotated
+from typing import Annotated, get_args
 
 from msgspec import Struct
 
@@ -16,12 +16,13 @@ from inferload.figures.pages import metric_names as names
 from inferload.figures.pages.page_kinds import PREFIXES, PageKind
 from inferload.figures.servers.server_blocks import Gpu, Router, Speculation, Transfer, WaitingByReason
 from inferload.figures.servers.server_entry import Histogram, MeanAndMax, ServerFacts
-from inferload.figures.servers.server_figure import GPU, ROUTER, SPEC_DECODE, TIERS, TRANSFER, ServerFigure, row
+from inferload.figures.servers.server_figure import GPU, ROUTER, ServerFigure, row, unwanted
 from inferload.figures.servers.server_formulas import Count, Gauge, HistogramMean, HitRate, Rate, Ratio, Restarts
 from inferload.figures.servers.tier_figures import Tiers
 
 _COMPUTED = ("source", names.LOCAL_COMPUTE)
 _KV, _OUTPUT, _PROMPT, _REQUESTS = ("KV cache and cache hits, %", "output, tok/s", "prompt, tok/s", "requests")
+_BLOCKS_IN_USE = f"{names.KV_CACHE_USAGE}: blocks in use by requests; cached blocks that no request uses count as free"
 
 
 class Engine(Struct, frozen=True, kw_only=True):
@@ -29,10 +30,7 @@ class Engine(Struct, frozen=True, kw_only=True):
 
     engine: Annotated[str | None, means("label of the engine, or labels")] = None
     kv_cache_size_tokens: Annotated[CountOf | None, means("tokens that fit into its KV cache")] = None
-    kv_cache_usage: Annotated[
-        MeanAndMax,
-        means("vllm:kv_cache_usage_perc: blocks in use by requests; cached blocks that no request uses count as free"),
-    ] = MeanAndMax()
+    kv_cache_usage: Annotated[MeanAndMax, means(_BLOCKS_IN_USE)] = MeanAndMax()
     requests_running: Annotated[MeanAndMax, means("vllm:num_requests_running")] = MeanAndMax()
     requests_waiting: Annotated[MeanAndMax, means("vllm:num_requests_waiting")] = MeanAndMax()
 
@@ -40,21 +38,17 @@ class Engine(Struct, frozen=True, kw_only=True):
 KV_CACHE_USAGE = row(
     Gauge(names.KV_CACHE_USAGE, "highest"),
     "KV cache usage",
-    "vllm:kv_cache_usage_perc: blocks in use by requests; cached blocks that no request uses count as "
-    "free. Maximum over engines",
+    f"{_BLOCKS_IN_USE}. Maximum over engines",
     form="share",
     live=("KV", _KV),
 )
 RUNNING = row(
-    Gauge(names.RUNNING),
-    "requests running",
-    "vllm:num_requests_running, summed over engines",
-    live=("running", _REQUESTS),
+    Gauge(names.RUNNING), "requests running", f"{names.RUNNING}, summed over engines", live=("running", _REQUESTS)
 )
 WAITING = row(
     Gauge(names.WAITING),
     "requests waiting",
-    "vllm:num_requests_waiting, summed over engines",
+    f"{names.WAITING}, summed over engines",
     better="lower",
     live=("waiting", _REQUESTS),
 )
@@ -96,20 +90,17 @@ MM_HIT_RATE = row(
     better="higher",
     live=("multi-modal hits", _KV),
 )
-PREEMPTIONS = row(
-    Count(names.PREEMPTIONS),
+PREEMPTIONS = unwanted(
+    names.PREEMPTIONS,
     "preemptions",
     "preempted requests, which are recomputed; no token counter has this work",
-    better="lower",
     headline=True,
     panel="preemptions, /s",
 )
 FINISHED = row(Count(names.FINISHED), "requests finished", "vllm:request_success_total")
-FAILED = row(Count(names.FAILED), "requests failed at the server", "requests that it counts as failed", better="lower")
-MIGRATIONS = row(
-    Count(names.MIGRATIONS), "migrations", "requests that a front end moved to another worker", better="lower"
-)
-REJECTIONS = row(Count(names.REJECTIONS), "rejections", "requests refused because of a full queue", better="lower")
+FAILED = unwanted(names.FAILED, "requests failed at the server", "requests that it counts as failed")
+MIGRATIONS = unwanted(names.MIGRATIONS, "migrations", "requests that a front end moved to another worker")
+REJECTIONS = unwanted(names.REJECTIONS, "rejections", "requests refused because of a full queue")
 PROMPT_TOKENS = row(
     Count(names.PROMPT_TOKENS), "prompt tokens of the server", "vllm:prompt_tokens_total, with cached tokens"
 )
@@ -160,20 +151,13 @@ ITL = row(
     "histogram of the server, one sample per output of a request; p50 and p99: bounds of the bucket",
     key="engine_itl_ms",
 )
-QUEUE = row(
-    HistogramMean(names.QUEUE, names.E2E),
-    "engine queue",
-    "arrival to first scheduling, requests that ended in the window",
-)
-PREFILL = row(
-    HistogramMean(names.PREFILL, names.E2E),
-    "engine prefill",
-    "first scheduling to first token, requests that ended in the window",
-)
-DECODE = row(
-    HistogramMean(names.DECODE, names.E2E),
-    "engine decode",
-    "first token to last token, requests that ended in the window",
+QUEUE, PREFILL, DECODE = (
+    row(HistogramMean(family, names.E2E), title, f"{text}, requests that ended in the window")
+    for family, title, text in (
+        (names.QUEUE, "engine queue", "arrival to first scheduling"),
+        (names.PREFILL, "engine prefill", "first scheduling to first token"),
+        (names.DECODE, "engine decode", "first token to last token"),
+    )
 )
 E2E = row(
     HistogramMean(names.E2E),
@@ -238,12 +222,9 @@ class Server(ServerFacts, frozen=True, kw_only=True):
     restarts: Annotated[CountOf | None, RESTARTS] = None
 
 
-BLOCKS: Mapping[str, type[Struct]] = MappingProxyType(
-    {
-        "waiting_by_reason": WaitingByReason,
-        **{SPEC_DECODE: Speculation, TRANSFER: Transfer, TIERS: Tiers, GPU: Gpu, ROUTER: Router},
-    }
-)
+_BLOCKS = (WaitingByReason, Speculation, Tiers, Transfer, Gpu, Router)
+_TYPES = {name: get_args(get_args(hint)[0])[0] for name, hint in Server.__annotations__.items()}
+BLOCKS: Mapping[str, type[Struct]] = {name: each for name, each in _TYPES.items() if each in _BLOCKS}
 
 
 def _rows(entry: type[Struct], block: str | None = None) -> Iterator[ServerFigure]:
@@ -294,5 +275,4 @@ def values(key: str, statistic: str | None, servers: Sequence[ServerFacts]) -> d
     with_it = {entry.role for entry in expected if found[entry.target] is not None}
     read = [entry for entry in expected if entry.role is not None and entry.window_s is not None]
     excused |= {entry.target for entry in read if with_it and entry.role not in with_it}
-    able = {target: value for target, value in found.items() if value is not None or target not in excused}
-    return able or found
+    return {target: value for target, value in found.items() if value is not None or target not in excused} or found

@@ -8,7 +8,7 @@ from inferload.base.json_text import Count as CountOf
 from inferload.base.json_text import Number, means
 from inferload.figures.pages import metric_names as names
 from inferload.figures.servers.server_entry import MeanAndMax
-from inferload.figures.servers.server_figure import ServerFigure, row
+from inferload.figures.servers.server_figure import ServerFigure, row, unwanted
 from inferload.figures.servers.server_formulas import MS_PER_S, Count, Gauge, HitShare, Ratio
 
 _GB = 1e-9
@@ -27,8 +27,7 @@ def _gb(metric: str, title: str, text: str) -> ServerFigure:
 
 
 def _speed(moved: str, seconds: str, title: str, text: str) -> ServerFigure:
-    formula = Ratio(moved, seconds, scale=_GB)
-    return row(formula, title, f"{text}, {_SUMMED}", unit="GB/s", better="higher")
+    return row(Ratio(moved, seconds, scale=_GB), title, f"{text}, {_SUMMED}", unit="GB/s", better="higher")
 
 
 _LOAD_MS = row(
@@ -45,11 +44,8 @@ _USAGE = row(
     "share of the cache in host memory that is in use. Maximum over engines",
     form="share",
 )
-_FAILURES = row(
-    Count(names.OFFLOAD_FAILURES),
-    "failures of offloading",
-    "allocations and transfers between tiers that failed",
-    better="lower",
+_FAILURES = unwanted(
+    names.OFFLOAD_FAILURES, "failures of offloading", "allocations and transfers between tiers that failed"
 )
 
 

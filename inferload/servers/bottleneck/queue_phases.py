@@ -66,21 +66,15 @@ class QueuePhases(Struct):
         """Phases of the most likely levels, oldest first, without those that are too short; at least one after a scrape."""
         if not self._paths:
             return []
-        found = _chain(min(self._paths, key=lambda path: path[0])[1])
+        found: list[Phase] = []
+        phase: Phase | None = min(self._paths, key=lambda path: path[0])[1]
+        while phase is not None:
+            found.insert(0, phase)
+            phase = phase.before
         ends = [*(phase.first for phase in found[1:]), self.count]
         lasting = [phase for phase, end in zip(found, ends, strict=True) if end - phase.first >= _LEAST] or found[-1:]
         first = Phase(lasting[0].queued, found[0].first, found[0].start_s)
-        changes = [later for earlier, later in pairwise(lasting) if later.queued != earlier.queued]
-        return [first, *changes]
-
-
-def _chain(phase: Phase | None) -> list[Phase]:
-    """Return a phase and those before it, oldest first."""
-    chain: list[Phase] = []
-    while phase is not None:
-        chain.append(phase)
-        phase = phase.before
-    return chain[::-1]
+        return [first, *[later for earlier, later in pairwise(lasting) if later.queued != earlier.queued]]
 
 
 def phases_of(scrapes: Scrapes) -> list[Phase]:

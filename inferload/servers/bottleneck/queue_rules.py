@@ -154,8 +154,7 @@ def kv_cache(evidence: WindowEvidence) -> Finding | None:
     heads = _heads(evidence)
     if heads is None and usage is not None and usage >= HIGH_KV_USAGE:
         sentences = (queue, _usage(usage), "the prompt length of the head of the queue is not known")
-        figures = f"KV {percent(usage)}, {_waiting(evidence)}"
-        return Finding("kv-bound", 3.0, sentences, probable=True, figures=figures)
+        return Finding("kv-bound", 3.0, sentences, probable=True, figures=f"KV {percent(usage)}, {_waiting(evidence)}")
     if heads is None or evidence.setup.kv is None or not head_exceeds_free(evidence):
         return None
     needed, free, all_blocks = (
