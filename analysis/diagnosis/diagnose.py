@@ -1,6 +1,7 @@
 """Diagnosis of a run: findings on the whole run and on each server, in words and as diagnosis.json."""
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -65,9 +66,7 @@ def diagnose(run: RunFrames, timeline: Frame) -> Diagnoses:
     )
     findings = run_findings(run, [server.whole.evidence for server in servers], load)
     several = {
-        server.target: left_out(server.target, server.replicas)
-        for server in run.servers.values()
-        if server.replicas > 1
+        target: left_out(target, server.replicas) for target, server in run.servers.items() if server.replicas > 1
     }
     return Diagnoses(findings, servers, several)
 
@@ -178,9 +177,7 @@ def run_advice(findings: Sequence[Finding]) -> tuple[Advice, ...]:
 def causes(diagnoses: Diagnoses) -> tuple[Cause, ...]:
     """Return the diagnosis for the report: the whole run, then each server."""
     whole = Cause("Whole run", tuple(run_sentences(diagnoses.run)), run_advice(diagnoses.run))
-    servers = [
-        Cause(server.target, tuple(sentences(server)), advice(server), _rows(server)) for server in diagnoses.servers
-    ]
+    servers = [Cause(each.target, tuple(sentences(each)), advice(each), _rows(each)) for each in diagnoses.servers]
     unknown = [Cause(target, tuple(_capitalised([text])), ()) for target, text in diagnoses.left_out.items()]
     return (*([whole] if diagnoses.run else []), *servers, *unknown)
 
@@ -273,10 +270,7 @@ def table() -> str:
             only_if = "; ".join(precondition.text for precondition in entry.when)
             do = "; ".join((f"`{entry.do}`", *(f"{engines.get(key, key)}: `{text}`" for key, text in entry.elsewhere)))
             lines.append(f"| `{rule.code}` | {do} | {only_if} | {entry.why} | {entry.effects} |")
-    return (
-        "\n".join(lines).replace(" | awq", " \\| awq").replace(" | gptq", " \\| gptq").replace(" | fp8", " \\| fp8")
-        + "\n"
-    )
+    return re.sub(r" \| (awq|gptq|fp8)", r" \\| \1", "\n".join(lines)) + "\n"
 
 
 def main(page: str) -> None:

@@ -69,9 +69,8 @@ def _routers(run: RunFrames, wall_ns: Sequence[int]) -> tuple[str, ...]:
             window = ServerWindow.of(server, *wall_ns)
             known = ((row, row.number(window)) for row in server_figures.ROUTER_DELAYS)
             texts = [f"{number(value)} {row.label}" for row, value in known if value]
-            found += [
-                f"the page of {server.target} has {', '.join(texts)} in these {number(window.window_s)} s"
-            ] * bool(texts)
+            if texts:
+                found.append(f"the page of {server.target} has {', '.join(texts)} in these {number(window.window_s)} s")
     return tuple(found)
 
 

@@ -36,22 +36,19 @@ def _may_evict(evidence: WindowEvidence) -> bool:
 
 
 def _option(evidence: WindowEvidence, option: str, label: str = "") -> str | None:
-    """Return an option of the command line, or the label that the server publishes for it; None if absent or unknown."""
+    """Return an option of the command line, or the label of this name that the server publishes; None if absent or unknown."""
     given = option_of(evidence.setup.command or (), option)
-    published = evidence.setup.cache_config.get(label)
+    published = evidence.setup.cache_config.get(label or option.removeprefix("--").replace("-", "_"))
     return given if given is not None else None if published in (None, "", "None") else published
 
 
-def _value(evidence: WindowEvidence, option: str, label: str = "") -> float | None:
-    return quantity(_option(evidence, option, label))
+def _value(evidence: WindowEvidence, option: str) -> float | None:
+    return quantity(_option(evidence, option))
 
 
 def _fixed_size(evidence: WindowEvidence) -> bool:
-    options = (
-        ("--num-gpu-blocks-override", "num_gpu_blocks_override"),
-        ("--kv-cache-memory-bytes", "kv_cache_memory_bytes"),
-    )
-    return any(_option(evidence, option, label) is not None for option, label in options)
+    options = ("--num-gpu-blocks-override", "--kv-cache-memory-bytes")
+    return any(_option(evidence, option) is not None for option in options)
 
 
 def _budget(evidence: WindowEvidence) -> float | None:
@@ -73,10 +70,7 @@ KV_FREE = Precondition("the KV cache is not short", lambda evidence: not _kv_sho
 MAY_EVICT = Precondition("more prompt tokens were computed than the KV cache holds", _may_evict)
 SIZED_BY_MEMORY = Precondition(
     f"--gpu-memory-utilization sets the size of the KV cache, and is below {_MOST_MEMORY} or not known",
-    lambda evidence: (
-        not _fixed_size(evidence)
-        and (_value(evidence, "--gpu-memory-utilization", "gpu_memory_utilization") or 0.0) < _MOST_MEMORY
-    ),
+    lambda evidence: not _fixed_size(evidence) and (_value(evidence, "--gpu-memory-utilization") or 0.0) < _MOST_MEMORY,
 )
 FIXED_SIZE = Precondition("--num-gpu-blocks-override or --kv-cache-memory-bytes is set", _fixed_size)
 KV_NOT_FP8 = Precondition(

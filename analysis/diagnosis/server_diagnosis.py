@@ -101,12 +101,8 @@ def of_server(
         return judged(low, high, troubled=restarted or bool(failed[int(low) : int(np.ceil(until))].any()))
 
     measure_phase = judged(start_s, end_s, troubled=troubled, rates=rates, missed=missed)
-    spans = spans_of(
-        lambda low, high, until: window(low, high, until).primary,
-        measure_phase.evidence.scrapes,
-        end_s,
-        gap_limit_s(server.interval_s),
-    )
+    silence_s = gap_limit_s(server.interval_s)
+    spans = spans_of(lambda *times: window(*times).primary, measure_phase.evidence.scrapes, end_s, silence_s)
     return Diagnosis(
         server.target,
         measure_phase,

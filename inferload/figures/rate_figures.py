@@ -52,11 +52,8 @@ def rates(tally: Tally, window_s: float | None, classes: Sequence[Tally] = ()) -
 
     Those of power are left out.
     """
-    found = {
-        figure.key: figure.value(tally, window_s)
-        for figure in RATE_FIGURES
-        if figure.among is None and not figure.of_power
-    }
+    of_all = (figure for figure in RATE_FIGURES if figure.among is None and not figure.of_power)
+    found = {figure.key: figure.value(tally, window_s) for figure in of_all}
     among = ((figure.key, figure.among(classes)) for figure in RATE_FIGURES if figure.among and len(classes) > 1)
     return found | {key: value for key, value in among if value is not None}
 

@@ -14,6 +14,7 @@ processes. A restart changes a page for good; here a page changes and changes ba
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Hashable, Iterable
+from itertools import chain
 from typing import Generic, TypeVar
 
 from msgspec import Struct, field
@@ -191,10 +192,7 @@ class Replicas(Struct):
         for own, each in counted.items():
             self.changed |= self._counters.setdefault(own, _Engine()).add(at_s, each)
         engines = {
-            label
-            for own in counted
-            for label in own
-            if label[0] in parts.ENGINE_LABELS and not parts.is_total(label[1])
+            label for label in chain(*counted) if label[0] in parts.ENGINE_LABELS and not parts.is_total(label[1])
         }
         if engines:
             self._one_page |= any(engines != known and engines & known for known in self._engines.spans)

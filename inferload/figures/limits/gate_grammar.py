@@ -196,8 +196,5 @@ class _Tokens:
 
     def error(self, problem: str) -> GateError:
         """Return an error at the current position."""
-        at_end = self.at_end()
-        position = (
-            len(self._text) if at_end else self._matches[self._next].end() - len(self._matches[self._next][0].strip())
-        )
-        return GateError(self._text, position, problem)
+        token = None if self.at_end() else self._matches[self._next]
+        return GateError(self._text, len(self._text) if token is None else token.start(token.lastgroup or 0), problem)

@@ -244,10 +244,8 @@ def paused(evidence: WindowEvidence) -> Finding | None:
     scrapes = evidence.scrapes
     if scrapes.in_flight is None or not evidence.client.attributed:
         return None
-    asleep, still = (
-        np.zeros(len(scrapes.in_flight), dtype=bool) if mask is None else mask
-        for mask in (scrapes.asleep, scrapes.still)
-    )
+    never = np.zeros(len(scrapes.in_flight), dtype=np.bool_)
+    asleep, still = (never if mask is None else mask for mask in (scrapes.asleep, scrapes.still))
     nothing_runs = (scrapes.running == 0) & (np.nan_to_num(scrapes.deferred) == 0)
     held = (scrapes.in_flight > 0) & (nothing_runs | asleep | still)
     if np.count_nonzero(held) < _LEAST_HELD or np.mean(held) < _HELD_SHARE:
@@ -276,12 +274,8 @@ def _kept_up(evidence: WindowEvidence) -> Finding | None:
         sentences.append(f"latencies miss their limit although few requests waited: {', '.join(run.missed)}")
     headroom = _headroom(evidence)
     figures = "; ".join([*sentences[-1:], *headroom[:1]])
-    return Finding(
-        KEPT_UP,
-        0.1,
-        (*sentences, *headroom, *_steady(evidence.served.server_itl_ms, evidence.itl.itl_alone_ms)),
-        figures=figures,
-    )
+    steady = _steady(evidence.served.server_itl_ms, evidence.itl.itl_alone_ms)
+    return Finding(KEPT_UP, 0.1, (*sentences, *headroom, *steady), figures=figures)
 
 
 def _headroom(evidence: WindowEvidence) -> list[str]:
