@@ -8,6 +8,7 @@ import numpy as np
 
 from inferload.figures.pages import metric_names as names
 from inferload.figures.turn_figures import ROUND_TRIP, TTFT
+from inferload.servers.bottleneck.evidence import ClientSide
 from inferload.servers.roles import DECODE
 from inferload.servers.series import ServerSeries
 from inferload.turns.sketch import Floats
@@ -100,9 +101,7 @@ class ClientView:
     events: Events
     first_s: Floats
     ttft_ms: Floats
-    round_trip_ms: float | None  # median over the turns
-    behind: bool  # they were sent to another address than that of the server's page
-    attributed: bool  # the turns are those of this server; else of all servers
+    side: ClientSide  # what is the same in all windows
     head_tokens: Floats  # of the head of the queue, at each scrape of the server
     held: Floats  # turns that wait for output, at each scrape
     fastest: FastestSecond | None
@@ -129,9 +128,11 @@ class ClientView:
             events=events,
             first_s=first[by_first],
             ttft_ms=turns[TTFT.key][own][by_first],
-            round_trip_ms=_median(turns.numbers(ROUND_TRIP.key)[own]),
-            behind=not own_target and not any(same_address(server.target, target) for target in run.sent_to),
-            attributed=run.answers_for(server),
+            side=ClientSide(
+                round_trip_ms=_median(turns.numbers(ROUND_TRIP.key)[own]),
+                behind=not own_target and not any(same_address(server.target, target) for target in run.sent_to),
+                attributed=run.answers_for(server),
+            ),
             head_tokens=queue.heads(at_s, capacity(server)),
             held=queue.held(at_s),
             fastest=FastestSecond.of(events, scale),

@@ -4,6 +4,7 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Any
 
 from inferload.base.numbers import number, percent, plural, time_of_day
@@ -82,11 +83,8 @@ def _measured(run: RunFrames) -> tuple[float, float] | None:
 
 def run_sentences(findings: Sequence[Finding]) -> list[str]:
     """Format the findings on the whole run as sentences."""
-    return [
-        line
-        for finding in findings
-        for line in (_lead(finding, RULE_OF[finding.code].title), *_capitalised(finding.sentences))
-    ]
+    texts = ([_lead(each, RULE_OF[each.code].title), *_capitalised(each.sentences)] for each in findings)
+    return list(chain.from_iterable(texts))
 
 
 def _lead(finding: Finding, title: str) -> str:
@@ -107,11 +105,8 @@ def sentences(diagnosis: Diagnosis) -> list[str]:
         elif turns is not None and turns < LEAST_TURNS:
             why = f"{plural(turns, 'turn')} ended well, and a statement needs {LEAST_TURNS}"
         return [f"No {'other ' if evidence.run.troubled else ''}cause found: {why}."]
-    lines = [
-        _lead(primary, _TITLES[primary.code]),
-        *([] if span is None else [f"{_when(span, diagnosis).capitalize()}."]),
-        *_capitalised(primary.sentences),
-    ]
+    when = [] if span is None else [f"{_when(span, diagnosis).capitalize()}."]
+    lines = [_lead(primary, _TITLES[primary.code]), *when, *_capitalised(primary.sentences)]
     for other in diagnosis.whole.findings:
         if other.code not in (primary.code, KEPT_UP):
             lines.append(f"Contributing: {_TITLES[other.code]} ({other.code}): {'; '.join(other.sentences)}.")

@@ -96,13 +96,7 @@ def _client_side(summary: Summary | None, view: ClientView, events: Events, ttft
     """`events`, `ttft_ms`: of the window."""
     gaps = Sketch()
     gaps.add_many(events.gap_ms[~np.isnan(events.gap_ms)])
-    of_turns = facts.ClientSide(
-        behind=view.behind,
-        attributed=view.attributed,
-        client_ttft_ms=float(np.mean(ttft_ms)) if len(ttft_ms) else None,
-        round_trip_ms=view.round_trip_ms,
-        client_gap_ms=typical_gap_ms(gaps),
-    )
+    of_turns = replace(view.side, client_ttft_ms=facts.mean_of(ttft_ms), client_gap_ms=typical_gap_ms(gaps))
     if summary is None:
         return of_turns
     return replace(

@@ -125,10 +125,8 @@ def _count_stalls(tally: Tally, turns: TurnBatch, pauses: Sequence[Pause]) -> No
     rows, sent_ns = turn[stalls], turns.numbers["sent_ns"].values
     ends = np.flatnonzero(turns.turn[1:] == turns.turn[:-1])[stalls] + 1  # the events that end them
     starts_ns, ends_ns = (sent_ns[rows] + turns.at_ns[events] for events in (ends - 1, ends))
-    client = [
-        2 * _overlap_ns(start_ns, end_ns, pauses) >= end_ns - start_ns
-        for start_ns, end_ns in zip(starts_ns.tolist(), ends_ns.tolist(), strict=True)
-    ]
+    gaps_ns = zip(starts_ns.tolist(), ends_ns.tolist(), strict=True)
+    client = [2 * _overlap_ns(start_ns, end_ns, pauses) >= end_ns - start_ns for start_ns, end_ns in gaps_ns]
     of_client = np.array(client, dtype=np.bool_)
     tally.turns_with_client_stall += len(np.unique(rows[of_client]))
     tally.turns_with_stall += len(np.unique(rows[~of_client]))

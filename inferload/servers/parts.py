@@ -15,14 +15,12 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
 
 import numpy as np
-import numpy.typing as npt
 from msgspec import Struct
 
 from inferload.figures.pages import metric_names as names
 from inferload.figures.pages.page_kinds import PART
+from inferload.figures.servers.server_formulas import Floats
 from inferload.servers.exposition import Labels
-
-Floats = npt.NDArray[np.float64]
 
 # Labels that identify an engine, the first one of a series counts.
 ENGINE_LABELS = ("engine", "engine_id", "dp_rank")

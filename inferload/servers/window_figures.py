@@ -15,14 +15,7 @@ from inferload.figures.servers import server_figures
 from inferload.figures.servers.server_blocks import DRAFTS
 from inferload.figures.servers.server_entry import FigureValue, Histogram, MeanAndMax
 from inferload.figures.servers.server_figure import GPU, OF_OTHER_PAGES, ROUTER, SPEC_DECODE, TIERS, ServerFigure
-from inferload.figures.servers.server_figures import (
-    ENGINE_GAUGES,
-    HIT_RATE,
-    PREFIX_QUERIES,
-    SERVER_FIGURES,
-    Engine,
-    Server,
-)
+from inferload.figures.servers.server_figures import ENGINE_GAUGES, SERVER_FIGURES, Engine, Server
 from inferload.figures.servers.server_formulas import MS_PER_S, Floats, HistogramMean, HitRate, Reading, known
 from inferload.servers.exposition import TOO_LARGE
 from inferload.servers.prefix_counts import whole_number
@@ -144,11 +137,12 @@ def _prefix_cache(window: ServerWindow) -> dict[str, Any]:
     `_before`: from the server's start to the window. `_at_first_scrape`: to the first scrape, before this run's load.
     `_from`: source of the rate; "gauge" is the mean of the server's own gauge.
     """
+    hit_rate, queries = server_figures.HIT_RATE, server_figures.PREFIX_QUERIES
     shown = window.server.summed(names.PREFIX_QUERIES)
     return {
-        f"{HIT_RATE.key}_from": HitRate().source(window) if HIT_RATE.number(window) is not None else None,
-        f"{PREFIX_QUERIES.key}_before": _at(shown, None if window.ends is None else window.ends[0]),
-        f"{PREFIX_QUERIES.key}_at_first_scrape": _at(shown, 0),
+        f"{hit_rate.key}_from": HitRate().source(window) if hit_rate.number(window) is not None else None,
+        f"{queries.key}_before": _at(shown, None if window.ends is None else window.ends[0]),
+        f"{queries.key}_at_first_scrape": _at(shown, 0),
     }
 
 

@@ -5,7 +5,6 @@ from msgspec import Struct
 QUEUED_SHARE = 0.2  # minimum share of scrapes with waiting requests in a queued window
 LEAST_QUEUE_MS = 10.0  # mean queue time that can matter
 MIN_SHARE_FULL = 0.8
-MAX_PREEMPTION_RATIO, LEAST_PREEMPTIONS = 0.05, 10
 HIGH_KV_USAGE = 0.85
 BUSY_CLIENT = 0.85  # of a core, of one process
 

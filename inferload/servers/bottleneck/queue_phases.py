@@ -45,15 +45,9 @@ class QueuePhases(Struct):
 
     def _extended(self, level: int, at_s: float, cost: float) -> tuple[float, Phase]:
         """Return the best path to a level of the scrape that follows."""
-        before, phase = min(
-            (
-                (total + (0.0 if previous == level else _CHANGE), path)
-                for previous, (total, path) in enumerate(self._paths)
-            ),
-            key=lambda candidate: candidate[0],
-        )
-        queued = level > 0
-        return before + cost, phase if phase.queued == queued else Phase(queued, self.count, at_s, phase)
+        totals = [total + (0.0 if previous == level else _CHANGE) for previous, (total, _) in enumerate(self._paths)]
+        phase, queued = self._paths[totals.index(min(totals))][1], level > 0
+        return min(totals) + cost, phase if phase.queued == queued else Phase(queued, self.count, at_s, phase)
 
     @property
     def newest(self) -> Phase | None:
