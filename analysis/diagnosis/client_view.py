@@ -74,16 +74,12 @@ class FastestSecond:
             return None
         at = int(np.argmin(np.where(full, sums / np.maximum(counts, 1), np.inf)))
         start_s = float(first + at)
-        decoding = scale * decoding_requests(
-            events.where(gaps & (np.floor(events.at_s) == start_s)), start_s, start_s + 1
-        )
+        of_second = events.where(gaps & (np.floor(events.at_s) == start_s))
+        decoding = scale * decoding_requests(of_second, start_s, start_s + 1)
         return cls(float(sums[at] / counts[at]), decoding, scale)
 
     def load_ratio(self, events: Events, start_s: float, end_s: float) -> float | None:
-        """Return the mean number of decoding requests in a window over that in this second, which counts as at least one.
-
-        None of a window without a length.
-        """
+        """Return the mean number of decoding requests in a window over that in this second, at least 1; None of an empty one."""
         if end_s <= start_s:
             return None
         return self.scale * decoding_requests(events, start_s, end_s) / max(self.decoding, 1.0)

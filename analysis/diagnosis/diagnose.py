@@ -51,10 +51,7 @@ class Diagnoses:
 
 
 def diagnose(run: RunFrames, timeline: Frame) -> Diagnoses:
-    """Diagnose a run. Without turns the diagnosis is empty; servers are diagnosed only with scrapes and a measure phase.
-
-    `timeline`: its table by second.
-    """
+    """Diagnose a run: nothing without turns, servers only with scrapes and a measure phase. `timeline`: its table by second."""
     if sent_no_turn(run):
         return Diagnoses()
     load = MeasuredLoad.of(timeline, arrivals_of(run.manifest).get("kind") == "closed")
@@ -66,9 +63,7 @@ def diagnose(run: RunFrames, timeline: Frame) -> Diagnoses:
         if server.unknown_series is None and page_block(server.page, server.metrics) is None
     )
     findings = run_findings(run, [server.whole.evidence for server in servers], load)
-    several = {
-        target: left_out(target, server.replicas) for target, server in run.servers.items() if server.replicas > 1
-    }
+    several = {target: left_out(target, each.replicas) for target, each in run.servers.items() if each.replicas > 1}
     return Diagnoses(findings, servers, several)
 
 

@@ -59,13 +59,8 @@ class Diagnosis:
         for span in self.history:
             lasted_s[span.code] = lasted_s.get(span.code, 0.0) + span.length_s
         last = next((span.code for span in reversed(self.history) if span.finding is not None), None)
-        main = [
-            span
-            for span in self.history
-            if span.finding is not None
-            and span.code != KEPT_UP
-            and (span.code == last or lasted_s[span.code] >= _LEAST_SHARE * total_s)
-        ]
+        long = {code for code, length_s in lasted_s.items() if code == last or length_s >= _LEAST_SHARE * total_s}
+        main = [span for span in self.history if span.code in long - {None, KEPT_UP}]
         return max(main, key=lambda span: (span.finding.weight if span.finding else 0.0, -span.start_s), default=None)
 
     @property

@@ -76,11 +76,9 @@ def _block(label: str, text: str) -> Published:
 
 def throughput_lines(text: str) -> list[Mapping[str, float | None]]:
     """Return the figures of each line of `vllm bench throughput` in a text."""
-    found = [
-        dict(zip((TURNS.key, TOTAL.key, OUTPUT.key), match.groups(), strict=True))
-        for match in _THROUGHPUT.finditer(text)
-    ]
-    return [{key: number(value) for key, value in each.items() if value is not None} for each in found]
+    keys = (TURNS.key, TOTAL.key, OUTPUT.key)
+    found = (zip(keys, match.groups(), strict=True) for match in _THROUGHPUT.finditer(text))
+    return [{key: number(value) for key, value in each if value is not None} for each in found]
 
 
 def number(text: str) -> float | None:

@@ -80,6 +80,5 @@ CLIENT_FIGURES: tuple[ClientFigure, ...] = (
 
 BY_KEY: Mapping[str, ClientFigure] = MappingProxyType({figure.key: figure for figure in CLIENT_FIGURES})
 DELAY, LOOP_LAG = BY_KEY["client_delay_ms"], BY_KEY["client_loop_lag_ms"]
-GC_PAUSE = BY_KEY["client_gc_pause_ms"]
-CPU_SHARE = BY_KEY["client_cpu_share"]
+GC_PAUSE, CPU_SHARE = BY_KEY["client_gc_pause_ms"], BY_KEY["client_cpu_share"]
 DISTRIBUTIONS = tuple(figure for figure in CLIENT_FIGURES if figure.sketch is not None)

@@ -39,10 +39,7 @@ def count_turns(
     slos: Mapping[str, Slo | None],
     pauses: Sequence[Pause] = (),
 ) -> None:
-    """Count ended turns, and their events in each window.
-
-    `slos`: limits by class. `pauses`: times in which this client was blocked.
-    """
+    """Count ended turns, and their events in each window. `slos`: by class; `pauses`: times in which this client was blocked."""
     for group in ended:
         members, turns, tally = group.records, group.columns, tallies.at(*group.key)
         class_name = group.key[1]
@@ -248,10 +245,7 @@ def _events_between(turns: TurnBatch, start_ns: int, end_ns: int) -> tuple[Ints,
 
 
 def _tokens_between(turns: TurnBatch, low: Ints, high: Ints) -> tuple[Ints, Bools]:
-    """Tokens of events low to high - 1, and whether they are unknown.
-
-    As the server counted them, else the turn's tokens shared evenly in whole numbers.
-    """
+    """Tokens of events low to high - 1, as counted or the turn's shared evenly in whole numbers, and whether they are unknown."""
     output, events = turns.numbers["output_tokens"], np.maximum(turns.events, 1)
     tokens = output.values * high // events - output.values * low // events
     if turns.counted.any():

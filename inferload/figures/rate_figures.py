@@ -48,10 +48,7 @@ def joined_on_the_way(
 
 
 def rates(tally: Tally, window_s: float | None, classes: Sequence[Tally] = ()) -> dict[str, float | None]:
-    """Return each rate of a window by its key. `classes`: of a run; those among classes need several, else they are left out.
-
-    Those of power are left out.
-    """
+    """Return each rate of a window by its key, without those of power. `classes`: of a run; those among classes need several."""
     of_all = (figure for figure in RATE_FIGURES if figure.among is None and not figure.of_power)
     found = {figure.key: figure.value(tally, window_s) for figure in of_all}
     among = ((figure.key, figure.among(classes)) for figure in RATE_FIGURES if figure.among and len(classes) > 1)

@@ -285,11 +285,9 @@ TURN_FIGURES: tuple[TurnFigure, ...] = (
 BY_KEY: Mapping[str, TurnFigure] = MappingProxyType({figure.key: figure for figure in TURN_FIGURES})
 # Measures that a definition, a rule or a default elsewhere is about.
 TTFT, ITL, TPOT, E2E = (BY_KEY[key] for key in ("ttft_ms", "itl_ms", "tpot_ms", "e2e_ms"))
-ITL_TOKEN = BY_KEY["itl_token_ms"]
 LAG, CONNECT, UPLOAD = (BY_KEY[key] for key in ("lag_ms", "connect_ms", "upload_ms"))
-ROUND_TRIP = BY_KEY["round_trip_ms"]
 TTFT_PLANNED, E2E_PLANNED = BY_KEY["ttft_planned_ms"], BY_KEY["e2e_planned_ms"]
-FIRST_EVENT = BY_KEY["first_event_ms"]
+ROUND_TRIP, FIRST_EVENT, ITL_TOKEN = (BY_KEY[key] for key in ("round_trip_ms", "first_event_ms", "itl_token_ms"))
 PER_TURN = tuple(figure.key for figure in TURN_FIGURES if not figure.by_event)
 HEADLINES = tuple(figure for figure in TURN_FIGURES if figure.headline)
 BRIEF = tuple(figure for figure in TURN_FIGURES if figure.brief)

@@ -100,10 +100,7 @@ def _device_of(metric: str, labels: Labels) -> frozenset[tuple[str, str]]:
 
 
 def boards(metric: str, series: Sequence[Labels]) -> dict[frozenset[tuple[str, str]], list[int]]:
-    """Return the series of each GPU, whatever its instances and chips, by what it is: a number, or one of all machines.
-
-    Totals over GPUs are left out.
-    """
+    """Return the series of each GPU, whatever its instances and chips, by its number or what no other GPU has; no totals."""
     found: dict[frozenset[tuple[str, str]], list[int]] = {}
     for whole in wholes(metric, tuple(series)):
         for part in whole.parts:

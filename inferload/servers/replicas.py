@@ -191,9 +191,7 @@ class Replicas(Struct):
                 counted.setdefault(own, []).append((metric, labels, value))
         for own, each in counted.items():
             self.changed |= self._counters.setdefault(own, _Engine()).add(at_s, each)
-        engines = {
-            label for label in chain(*counted) if label[0] in parts.ENGINE_LABELS and not parts.is_total(label[1])
-        }
+        engines = {each for each in chain(*counted) if each[0] in parts.ENGINE_LABELS and not parts.is_total(each[1])}
         if engines:
             self._one_page |= any(engines != known and engines & known for known in self._engines.spans)
             self.changed |= self._engines.seen(frozenset(engines), at_s)

@@ -95,10 +95,7 @@ def next_number(folder: Path) -> int:
 
 
 def join_parts(folder: Path, on_write: Callable[[], None] = lambda: None) -> None:
-    """Join all parts into one file, one part in memory at a time; remove the parts after that file is complete.
-
-    `on_write`: called after each write and each removal.
-    """
+    """Join all parts into one file, one in memory at a time; then remove them. `on_write`: called after each write and removal."""
     earlier = _joined_names(folder)
     files = [path for path in _files(folder) if path.name not in earlier]
     joined_names = sorted(earlier | {path.name for path in files if path.name != JOINED})
@@ -172,9 +169,7 @@ def _files(folder: Path) -> list[Path]:
 def _joined_names(folder: Path) -> set[str]:
     """Return the names of the parts in the joined file."""
     joined = folder / JOINED
-    if not is_plain(joined):
-        return set()
-    return _parts_of(pq.read_metadata(joined))
+    return _parts_of(pq.read_metadata(joined)) if is_plain(joined) else set()
 
 
 def _parts_of(metadata: pq.FileMetaData) -> set[str]:

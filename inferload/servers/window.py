@@ -2,8 +2,7 @@
 
 Rates and counts are between the scrapes nearest to the window's two ends, and `window_s` is the time between those two.
 They are None if one of these scrapes is too far from its end (`gap_limit_s`). Gauges are over the scrapes of the window.
-Counters are summed over engines and bridged over restarts. Series of ranks that work on the same requests are one value (see
-`parts`).
+Counters are summed over engines (see `parts`) and bridged over restarts.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -50,9 +49,8 @@ def windows_of(
         target: ServerSeries(target, np.array([], dtype=np.int64), {}, np.array([], dtype=np.bool_))
         for target in targets
     }
-    of_all = sorted((silent | dict(servers)).items())
     windows = []
-    for target, server in of_all:
+    for target, server in sorted((silent | dict(servers)).items()):
         start_ns, end_ns = start_wall_ns, end_wall_ns
         if target in joined and len(server.wall_ns):
             start_ns = max(start_ns, int(server.wall_ns[0]))

@@ -122,10 +122,7 @@ _USUAL: Mapping[type, dict[str, Any]] = {
 
 
 def row(formula: Formula, title: str, text: str, **more: Any) -> ServerFigure:
-    """Return a figure with the fields that most figures of its formula have, and `more`.
-
-    `live`: label and panel of a headline; `chart`: the same of another figure.
-    """
+    """Return a figure with usual fields of its formula and `more`. `live`: label and panel of a headline, `chart`: of others."""
     for name in {"live", "chart"} & more.keys():
         more["label"], more["panel"] = more.pop(name)
         more["headline"] = name == "live"

@@ -139,17 +139,18 @@ DECODE_SPEED = row(
     unit="tok/s",
     better="higher",
 )
-TTFT = row(
-    HistogramMean(names.TTFT),
-    "engine TTFT",
-    "histogram of the server, from receipt of the request; p50 and p99: bounds of the bucket",
-    key="engine_ttft_ms",
-)
-ITL = row(
-    HistogramMean(names.ITL),
-    "engine ITL",
-    "histogram of the server, one sample per output of a request; p50 and p99: bounds of the bucket",
-    key="engine_itl_ms",
+TTFT, ITL, E2E = (
+    row(
+        HistogramMean(family),
+        f"engine {name}",
+        f"histogram of the server, {text}; p50 and p99: bounds of the bucket",
+        key=f"engine_{name.lower()}_ms",
+    )
+    for family, name, text in (
+        (names.TTFT, "TTFT", "from receipt of the request"),
+        (names.ITL, "ITL", "one sample per output of a request"),
+        (names.E2E, "E2E", "from receipt of the request to its end"),
+    )
 )
 QUEUE, PREFILL, DECODE = (
     row(HistogramMean(family, names.E2E), title, f"{text}, requests that ended in the window")
@@ -158,12 +159,6 @@ QUEUE, PREFILL, DECODE = (
         (names.PREFILL, "engine prefill", "first scheduling to first token"),
         (names.DECODE, "engine decode", "first token to last token"),
     )
-)
-E2E = row(
-    HistogramMean(names.E2E),
-    "engine E2E",
-    "histogram of the server, from receipt of the request to its end; p50 and p99: bounds of the bucket",
-    key="engine_e2e_ms",
 )
 PROCESS_CPU = row(
     Rate(names.PROCESS_CPU),

@@ -121,10 +121,7 @@ class Rate(_OfOne, frozen=True):
 
 
 class Ratio(Struct, frozen=True):
-    """`plus` + `scale` x increase of one counter / increase of another; unknown without an increase of the latter.
-
-    `label`: of the first one.
-    """
+    """`plus` + `scale` x increase of a counter (with `label`) / increase of another; unknown without an increase of the latter."""
 
     statistics: ClassVar[tuple[Statistic, ...]] = ()
     part: str
