@@ -40,10 +40,7 @@ _FIRST = (
 
 @dataclass(frozen=True, slots=True)
 class Diagnoses:
-    """Findings on the whole run by descending weight, and the diagnosis of each scraped server.
-
-    `left_out`: why an address with several servers has no diagnosis, by target.
-    """
+    """Findings on the whole run by descending weight, and the diagnosis of each scraped server. `left_out`: why one has none."""
 
     run: tuple[Finding, ...] = ()
     servers: tuple[Diagnosis, ...] = ()

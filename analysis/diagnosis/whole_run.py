@@ -327,7 +327,7 @@ def _serial(run: RunFrames) -> list[Finding]:
             at_once = f"{target} answered at most {plural(found.served, 'turn')} at once"
             figures = f"{at_once} while {number(found.in_flight)} were in flight: {ttft}"
             # A server that computes prompts one after another, and answers together, looks the same.
-            findings.append(Finding("serial", 450.0, (figures,), found.served > 1 or found.streamed < 0.5))
+            findings.append(Finding("serial", 450.0, (figures,), probable=found.served > 1 or found.streamed < 0.5))
     return findings
 
 

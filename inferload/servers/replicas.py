@@ -165,11 +165,7 @@ def _old(decreases: _Decreases) -> bool:
 
 
 class Replicas(Struct):
-    """Servers behind one address.
-
-    `count`: number of those that are recognised so far; it never decreases. `changed`: the newest page is of another server, or
-    of one that restarted.
-    """
+    """Servers behind one address. `count`: recognised so far, never fewer; `changed`: the page is of another or restarted one."""
 
     count: int = 1
     changed: bool = False

@@ -187,10 +187,7 @@ def _by_position(window: ServerWindow) -> list[float | None]:
 
 
 def _histogram(window: ServerWindow, formula: HistogramMean) -> Histogram | None:
-    """Count, mean and the brackets of quantiles, in ms; None without a sample in the window.
-
-    A bracket is [low, high] of the bucket; high is None in the last bucket, which has no upper bound.
-    """
+    """Count, mean and [low, high] of the buckets of quantiles, in ms; `high` of the last is None. None without a sample."""
     mean_ms = known(formula.value(window))
     if mean_ms is None:
         return None

@@ -74,8 +74,9 @@ def sequence_slots(evidence: WindowEvidence) -> Finding | None:
     if known:
         in_use = f"in {in_full} all {use.slots} sequence slots (max-num-seqs){each} were in use"
         figures = f"{number(use.running)} of {use.slots} slots{each}"
-    weight, sentences = 4.0 if certain else 3.2 if known else 3.0, (_queue(evidence), in_use, _usage(usage))
-    return Finding("queue-bound", weight, sentences, not certain, f"{figures}, {_waiting(evidence)}")
+    weight = 4.0 if certain else 3.2 if known else 3.0
+    sentences = (_queue(evidence), in_use, _usage(usage))
+    return Finding("queue-bound", weight, sentences, probable=not certain, figures=f"{figures}, {_waiting(evidence)}")
 
 
 def _queue(evidence: WindowEvidence) -> str:
