@@ -23,6 +23,7 @@ import numpy as np
 from inferload.base.errors import UsageError, explained
 from inferload.base.numbers import percent
 from inferload.figures.figure import Figure, Head
+from inferload.figures.servers import server_blocks
 from inferload.figures.servers import server_figures as figures
 from inferload.figures.table import Cell, Table
 from inferload.turns.sketch import Floats
@@ -63,7 +64,7 @@ _THROUGHPUT = (
     LogField(figures.GENERATION_RATE, rf"Avg generation throughput: {_NUMBER} tokens/s", mean=True),
     LogField(figures.RUNNING, rf"Running: {_NUMBER} reqs"),
     LogField(figures.WAITING, rf"(?:Waiting|Pending): {_NUMBER} reqs"),
-    LogField(figures.WAITING_DEFERRED, rf"Deferred: {_NUMBER} reqs"),
+    LogField(server_blocks.WAITING_DEFERRED, rf"Deferred: {_NUMBER} reqs"),
     LogField(figures.PREEMPTIONS, rf"Preemptions: {_NUMBER}"),
     LogField(figures.KV_CACHE_USAGE, rf"KV cache usage: {_NUMBER}%", "max"),
     LogField(figures.HIT_RATE, rf"(?<!External )(?<!external )[Pp]refix cache hit rate: (?:GPU: )?{_NUMBER}%", "mean"),
@@ -71,12 +72,12 @@ _THROUGHPUT = (
     LogField(figures.MM_HIT_RATE, rf"MM cache hit rate: {_NUMBER}%", "mean"),
 )
 _SPECULATION = (
-    LogField(figures.ACCEPTANCE_LENGTH, rf"Mean acceptance length: {_NUMBER}", "mean", mean=True),
-    LogField(figures.ACCEPTED_RATE, rf"Accepted throughput: {_NUMBER} tokens/s", mean=True),
-    LogField(figures.DRAFTED_RATE, rf"Drafted throughput: {_NUMBER} tokens/s", mean=True),
-    LogField(figures.ACCEPTED_TOKENS, rf"Accepted: {_NUMBER} tokens"),
-    LogField(figures.DRAFTED_TOKENS, rf"Drafted: {_NUMBER} tokens"),
-    LogField(figures.ACCEPTANCE_RATE, rf"(?:[Aa]vg )?Draft acceptance rate: {_NUMBER}%", "mean", mean=True),
+    LogField(server_blocks.ACCEPTANCE_LENGTH, rf"Mean acceptance length: {_NUMBER}", "mean", mean=True),
+    LogField(server_blocks.ACCEPTED_RATE, rf"Accepted throughput: {_NUMBER} tokens/s", mean=True),
+    LogField(server_blocks.DRAFTED_RATE, rf"Drafted throughput: {_NUMBER} tokens/s", mean=True),
+    LogField(server_blocks.ACCEPTED_TOKENS, rf"Accepted: {_NUMBER} tokens"),
+    LogField(server_blocks.DRAFTED_TOKENS, rf"Drafted: {_NUMBER} tokens"),
+    LogField(server_blocks.ACCEPTANCE_RATE, rf"(?:[Aa]vg )?Draft acceptance rate: {_NUMBER}%", "mean", mean=True),
 )
 _V0_PROMPT = LogField(figures.PROMPT_RATE, rf"Avg prompt throughput: {_NUMBER} tokens/s", mean=True)
 FIELDS = (_V0_PROMPT, *_THROUGHPUT, *_SPECULATION)

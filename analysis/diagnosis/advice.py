@@ -40,6 +40,20 @@ _MORE_REPLICAS = Advice(
 )
 
 
+_FEWER_AT_ONCE = Advice(
+    "--max-num-seqs lower",
+    "fewer concurrent requests, so none is preempted",
+    "TTFT longer, TPOT shorter, throughput higher, memory unchanged",
+    (only.VLLM, only.SEVERAL_RUN),
+    ((SGLANG, "--max-running-requests lower"), (LLAMA_CPP, "--parallel lower")),
+)
+_MORE_GPUS = Advice(
+    "--tensor-parallel-size N",
+    "prefill on several GPUs",
+    "TTFT shorter, TPOT shorter, throughput higher, less memory per GPU",
+    (only.VLLM, only.GPU),
+    ((SGLANG, "--tp-size N"),),
+)
 _SHORTER_REQUESTS = Advice(
     "--max-model-len N",
     "less memory per request; longer requests are refused",
@@ -71,12 +85,10 @@ def _more_cache(need: Precondition) -> tuple[Advice, ...]:
             (only.VLLM, need, only.KV_NOT_FP8, only.BLOCKS_NOT_FIXED),
             ((SGLANG, "--kv-cache-dtype fp8_e4m3"),),
         ),
-        Advice(
-            "--tensor-parallel-size N",
-            "weights are sharded; the freed memory becomes KV cache",
-            "TTFT shorter, TPOT shorter, throughput higher, less memory per GPU",
-            (only.VLLM, only.GPU, need, only.SIZED_BY_MEMORY),
-            ((SGLANG, "--tp-size N"),),
+        replace(
+            _MORE_GPUS,
+            why="weights are sharded; the freed memory becomes KV cache",
+            when=(*_MORE_GPUS.when, need, only.SIZED_BY_MEMORY),
         ),
         Advice(
             "--quantization fp8 | awq | gptq",
@@ -141,21 +153,7 @@ ADVICE: Mapping[str, tuple[Advice, ...]] = {
             "TTFT shorter if the prefill is, TPOT unchanged, throughput unchanged",
         ),
     ),
-    "preemption-thrash": (
-        Advice(
-            "--max-num-seqs lower",
-            "fewer concurrent requests, so none is preempted",
-            "TTFT longer, TPOT shorter, throughput higher, memory unchanged",
-            (only.VLLM, only.SEVERAL_RUN),
-            (
-                (SGLANG, "--max-running-requests lower"),
-                (LLAMA_CPP, "--parallel lower"),
-            ),
-        ),
-        *_more_cache(only.KV_SHORT),
-        _SHORTER_REQUESTS,
-        _MORE_REPLICAS,
-    ),
+    "preemption-thrash": (_FEWER_AT_ONCE, *_more_cache(only.KV_SHORT), _SHORTER_REQUESTS, _MORE_REPLICAS),
     "queue-bound": (
         Advice(
             "--max-num-seqs higher",
@@ -182,18 +180,9 @@ ADVICE: Mapping[str, tuple[Advice, ...]] = {
             "more prompt tokens per step",
             "TTFT shorter, TPOT longer, throughput higher, more memory",
             (only.VLLM, only.SMALL_BUDGET),
-            (
-                (SGLANG, "--chunked-prefill-size 8192 or more"),
-                (LLAMA_CPP, "--ubatch-size higher"),
-            ),
+            ((SGLANG, "--chunked-prefill-size 8192 or more"), (LLAMA_CPP, "--ubatch-size higher")),
         ),
-        Advice(
-            "--tensor-parallel-size N",
-            "prefill on several GPUs",
-            "TTFT shorter, TPOT shorter, throughput higher, less memory per GPU",
-            (only.VLLM, only.GPU),
-            ((SGLANG, "--tp-size N"),),
-        ),
+        _MORE_GPUS,
         Advice(
             "--quantization fp8",
             "faster arithmetic if the GPU supports it",
@@ -204,15 +193,10 @@ ADVICE: Mapping[str, tuple[Advice, ...]] = {
         _MORE_REPLICAS,
     ),
     "decode-bound": (
-        Advice(
-            "--max-num-seqs lower",
-            "fewer requests per step make it shorter; others wait",
-            "TTFT longer, TPOT shorter, throughput lower, less memory",
-            (only.VLLM, only.SEVERAL_RUN),
-            (
-                (SGLANG, "--max-running-requests lower"),
-                (LLAMA_CPP, "--parallel lower"),
-            ),
+        replace(
+            _FEWER_AT_ONCE,
+            why="fewer requests per step make it shorter; others wait",
+            effects="TTFT longer, TPOT shorter, throughput lower, less memory",
         ),
         Advice(
             "--max-num-batched-tokens 2048",
@@ -226,20 +210,14 @@ ADVICE: Mapping[str, tuple[Advice, ...]] = {
             "fewer bytes of weights per step",
             "TTFT unchanged, TPOT shorter, throughput higher, less memory; check answers",
             (only.VLLM, only.UNQUANTIZED),
-            (
-                (SGLANG, "--quantization awq | gptq | fp8"),
-                (LLAMA_CPP, "a model file with fewer bits per weight"),
-            ),
+            ((SGLANG, "--quantization awq | gptq | fp8"), (LLAMA_CPP, "a model file with fewer bits per weight")),
         ),
         Advice(
             "--speculative-config {...}",
             "several tokens per step at low concurrency",
             "TTFT unchanged, TPOT shorter, throughput lower at large batches, more memory",
             (only.VLLM, only.NO_SPECULATION),
-            (
-                (SGLANG, "--speculative-algorithm NAME"),
-                (LLAMA_CPP, "--spec-draft-model FILE"),
-            ),
+            ((SGLANG, "--speculative-algorithm NAME"), (LLAMA_CPP, "--spec-draft-model FILE")),
         ),
         Advice(
             "without --enforce-eager",
@@ -316,9 +294,7 @@ ADVICE: Mapping[str, tuple[Advice, ...]] = {
     ),
     "speculation": (
         Advice(
-            "compare with a run without speculation",
-            "the acceptance rate alone does not show the effect",
-            "depends",
+            "compare with a run without speculation", "the acceptance rate alone does not show the effect", "depends"
         ),
         Advice(
             "fewer draft tokens in a step",

@@ -8,6 +8,7 @@ import numpy as np
 
 from inferload.figures.pages import metric_names as names
 from inferload.figures.turn_figures import ROUND_TRIP, TTFT
+from inferload.servers.bottleneck.evidence import ClientSide
 from inferload.servers.roles import DECODE
 from inferload.servers.series import ServerSeries
 from inferload.turns.sketch import Floats
@@ -73,16 +74,12 @@ class FastestSecond:
             return None
         at = int(np.argmin(np.where(full, sums / np.maximum(counts, 1), np.inf)))
         start_s = float(first + at)
-        decoding = scale * decoding_requests(
-            events.where(gaps & (np.floor(events.at_s) == start_s)), start_s, start_s + 1
-        )
+        of_second = events.where(gaps & (np.floor(events.at_s) == start_s))
+        decoding = scale * decoding_requests(of_second, start_s, start_s + 1)
         return cls(float(sums[at] / counts[at]), decoding, scale)
 
     def load_ratio(self, events: Events, start_s: float, end_s: float) -> float | None:
-        """Return the mean number of decoding requests in a window over that in this second, which counts as at least one.
-
-        None of a window without a length.
-        """
+        """Return the mean number of decoding requests in a window over that in this second, at least 1; None of an empty one."""
         if end_s <= start_s:
             return None
         return self.scale * decoding_requests(events, start_s, end_s) / max(self.decoding, 1.0)
@@ -100,9 +97,7 @@ class ClientView:
     events: Events
     first_s: Floats
     ttft_ms: Floats
-    round_trip_ms: float | None  # median over the turns
-    behind: bool  # they were sent to another address than that of the server's page
-    attributed: bool  # the turns are those of this server; else of all servers
+    side: ClientSide  # what is the same in all windows
     head_tokens: Floats  # of the head of the queue, at each scrape of the server
     held: Floats  # turns that wait for output, at each scrape
     fastest: FastestSecond | None
@@ -129,9 +124,11 @@ class ClientView:
             events=events,
             first_s=first[by_first],
             ttft_ms=turns[TTFT.key][own][by_first],
-            round_trip_ms=_median(turns.numbers(ROUND_TRIP.key)[own]),
-            behind=not own_target and not any(same_address(server.target, target) for target in run.sent_to),
-            attributed=run.answers_for(server),
+            side=ClientSide(
+                round_trip_ms=_median(turns.numbers(ROUND_TRIP.key)[own]),
+                behind=not own_target and not any(same_address(server.target, target) for target in run.sent_to),
+                attributed=run.answers_for(server),
+            ),
             head_tokens=queue.heads(at_s, capacity(server)),
             held=queue.held(at_s),
             fastest=FastestSecond.of(events, scale),

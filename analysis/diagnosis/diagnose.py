@@ -1,8 +1,10 @@
 """Diagnosis of a run: findings on the whole run and on each server, in words and as diagnosis.json."""
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Any
 
 from inferload.base.numbers import number, percent, plural, time_of_day
@@ -38,10 +40,7 @@ _FIRST = (
 
 @dataclass(frozen=True, slots=True)
 class Diagnoses:
-    """Findings on the whole run by descending weight, and the diagnosis of each scraped server.
-
-    `left_out`: why an address with several servers has no diagnosis, by target.
-    """
+    """Findings on the whole run by descending weight, and the diagnosis of each scraped server. `left_out`: why one has none."""
 
     run: tuple[Finding, ...] = ()
     servers: tuple[Diagnosis, ...] = ()
@@ -49,30 +48,19 @@ class Diagnoses:
 
 
 def diagnose(run: RunFrames, timeline: Frame) -> Diagnoses:
-    """Diagnose a run. Without turns the diagnosis is empty; servers are diagnosed only with scrapes and a measure phase.
-
-    `timeline`: its table by second.
-    """
+    """Diagnose a run: nothing without turns, servers only with scrapes and a measure phase. `timeline`: its table by second."""
     if sent_no_turn(run):
         return Diagnoses()
     load = MeasuredLoad.of(timeline, arrivals_of(run.manifest).get("kind") == "closed")
     measured = _measured(run)
-    servers = (
-        ()
-        if measured is None
-        else tuple(
-            of_server(run, server, timeline, load, measured)
-            for server in run.servers.values()
-            if server.replicas == 1 and len(server.wall_ns) > 2 and server.unknown_series is None
-            if page_block(server.page, server.metrics) is None
-        )
+    servers = tuple(
+        of_server(run, server, timeline, load, measured)
+        for server in run.servers.values()
+        if measured is not None and server.replicas == 1 and len(server.wall_ns) > 2
+        if server.unknown_series is None and page_block(server.page, server.metrics) is None
     )
     findings = run_findings(run, [server.whole.evidence for server in servers], load)
-    several = {
-        server.target: left_out(server.target, server.replicas)
-        for server in run.servers.values()
-        if server.replicas > 1
-    }
+    several = {target: left_out(target, each.replicas) for target, each in run.servers.items() if each.replicas > 1}
     return Diagnoses(findings, servers, several)
 
 
@@ -87,11 +75,8 @@ def _measured(run: RunFrames) -> tuple[float, float] | None:
 
 def run_sentences(findings: Sequence[Finding]) -> list[str]:
     """Format the findings on the whole run as sentences."""
-    return [
-        line
-        for finding in findings
-        for line in (_lead(finding, RULE_OF[finding.code].title), *_capitalised(finding.sentences))
-    ]
+    texts = ([_lead(each, RULE_OF[each.code].title), *_capitalised(each.sentences)] for each in findings)
+    return list(chain.from_iterable(texts))
 
 
 def _lead(finding: Finding, title: str) -> str:
@@ -112,11 +97,8 @@ def sentences(diagnosis: Diagnosis) -> list[str]:
         elif turns is not None and turns < LEAST_TURNS:
             why = f"{plural(turns, 'turn')} ended well, and a statement needs {LEAST_TURNS}"
         return [f"No {'other ' if evidence.run.troubled else ''}cause found: {why}."]
-    lines = [
-        _lead(primary, _TITLES[primary.code]),
-        *([] if span is None else [f"{_when(span, diagnosis).capitalize()}."]),
-        *_capitalised(primary.sentences),
-    ]
+    when = [] if span is None else [f"{_when(span, diagnosis).capitalize()}."]
+    lines = [_lead(primary, _TITLES[primary.code]), *when, *_capitalised(primary.sentences)]
     for other in diagnosis.whole.findings:
         if other.code not in (primary.code, KEPT_UP):
             lines.append(f"Contributing: {_TITLES[other.code]} ({other.code}): {'; '.join(other.sentences)}.")
@@ -154,7 +136,7 @@ def _rows(diagnosis: Diagnosis) -> tuple[tuple[str, str, str, str], ...]:
             f"{time_of_day(span.start_wall_s)} to {time_of_day(span.end_wall_s)} ({span.start_s:.0f} to {span.end_s:.0f} s)",
             span.load or "not known",
             "none found" if span.finding is None else span.finding.named,
-            "" if span.finding is None else span.finding.figures or span.finding.sentences[0],
+            "" if span.finding is None else span.finding.in_a_few_words,
         )
         for span in diagnosis.history
     ]
@@ -182,9 +164,7 @@ def run_advice(findings: Sequence[Finding]) -> tuple[Advice, ...]:
 def causes(diagnoses: Diagnoses) -> tuple[Cause, ...]:
     """Return the diagnosis for the report: the whole run, then each server."""
     whole = Cause("Whole run", tuple(run_sentences(diagnoses.run)), run_advice(diagnoses.run))
-    servers = [
-        Cause(server.target, tuple(sentences(server)), advice(server), _rows(server)) for server in diagnoses.servers
-    ]
+    servers = [Cause(each.target, tuple(sentences(each)), advice(each), _rows(each)) for each in diagnoses.servers]
     unknown = [Cause(target, tuple(_capitalised([text])), ()) for target, text in diagnoses.left_out.items()]
     return (*([whole] if diagnoses.run else []), *servers, *unknown)
 
@@ -206,7 +186,7 @@ def _brief(diagnosis: Diagnosis) -> str:
     assert primary is not None
     when = "" if span is None else f" {_when(span, diagnosis)}"
     sample = "" if diagnosis.sample is None else f" (client figures from {diagnosis.sample})"
-    return f"{primary.named}{when}: {primary.figures or primary.sentences[0]}{sample}"
+    return f"{primary.named}{when}: {primary.in_a_few_words}{sample}"
 
 
 # Fields in diagnosis.json.
@@ -277,10 +257,7 @@ def table() -> str:
             only_if = "; ".join(precondition.text for precondition in entry.when)
             do = "; ".join((f"`{entry.do}`", *(f"{engines.get(key, key)}: `{text}`" for key, text in entry.elsewhere)))
             lines.append(f"| `{rule.code}` | {do} | {only_if} | {entry.why} | {entry.effects} |")
-    return (
-        "\n".join(lines).replace(" | awq", " \\| awq").replace(" | gptq", " \\| gptq").replace(" | fp8", " \\| fp8")
-        + "\n"
-    )
+    return re.sub(r" \| (awq|gptq|fp8)", r" \\| \1", "\n".join(lines)) + "\n"
 
 
 def main(page: str) -> None:

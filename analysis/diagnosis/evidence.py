@@ -13,10 +13,11 @@ from inferload.base.numbers import number
 from inferload.figures.client_figures import CPU_SHARE, DELAY
 from inferload.figures.pages import metric_names as names
 from inferload.figures.rate_figures import EVENTS_PER_ARRIVAL, typical_gap_ms
-from inferload.figures.servers import server_figures
+from inferload.figures.servers import server_blocks, server_figures
 from inferload.figures.servers.server_figure import ROUTER
 from inferload.results.documents.summary_document import Summary
 from inferload.servers.bottleneck import evidence as facts
+from inferload.servers.prefix_counts import whole_number
 from inferload.servers.series import ServerSeries
 from inferload.servers.window import ServerWindow
 from inferload.turns.sketch import Floats, Sketch
@@ -24,8 +25,6 @@ from inferload.turns.sketch import Floats, Sketch
 from ..data.frames import RunFrames
 from ..data.turn_frames import Events
 from .client_view import ClientView, capacity
-
-_MOST_DIGITS = 15
 
 
 def collect(
@@ -70,9 +69,8 @@ def _routers(run: RunFrames, wall_ns: Sequence[int]) -> tuple[str, ...]:
             window = ServerWindow.of(server, *wall_ns)
             known = ((row, row.number(window)) for row in server_figures.ROUTER_DELAYS)
             texts = [f"{number(value)} {row.label}" for row, value in known if value]
-            found += [
-                f"the page of {server.target} has {', '.join(texts)} in these {number(window.window_s)} s"
-            ] * bool(texts)
+            if texts:
+                found.append(f"the page of {server.target} has {', '.join(texts)} in these {number(window.window_s)} s")
     return tuple(found)
 
 
@@ -83,7 +81,7 @@ def _setup(run: RunFrames, server: ServerSeries) -> facts.Setup:
         engines=len(server.engines(names.KV_CACHE_USAGE)),
         stream_interval=facts.stream_interval(deployed),
         kv=facts.KvBlocks.of(
-            *(_number(config.get(name)) for name in ("kv_cache_size_tokens", "block_size", "num_gpu_blocks"))
+            *(whole_number(config.get(name, "")) for name in ("kv_cache_size_tokens", "block_size", "num_gpu_blocks"))
         ),
         server=None if server.page is None else server.page.key,
         servers=len(run.inference_servers),
@@ -98,13 +96,7 @@ def _client_side(summary: Summary | None, view: ClientView, events: Events, ttft
     """`events`, `ttft_ms`: of the window."""
     gaps = Sketch()
     gaps.add_many(events.gap_ms[~np.isnan(events.gap_ms)])
-    of_turns = facts.ClientSide(
-        behind=view.behind,
-        attributed=view.attributed,
-        client_ttft_ms=float(np.mean(ttft_ms)) if len(ttft_ms) else None,
-        round_trip_ms=view.round_trip_ms,
-        client_gap_ms=typical_gap_ms(gaps),
-    )
+    of_turns = replace(view.side, client_ttft_ms=facts.mean_of(ttft_ms), client_gap_ms=typical_gap_ms(gaps))
     if summary is None:
         return of_turns
     return replace(
@@ -178,19 +170,15 @@ def _running(server: ServerSeries, **engine: str) -> Floats | None:
 def _cache_config(server: ServerSeries) -> Mapping[str, str]:
     """Return the labels of the KV cache; of several engines, those of the smallest cache. Empty if unknown."""
     configs = [series.labels for series in server.series(names.CACHE_CONFIG)]
-    return min(configs, key=lambda labels: _number(labels.get("kv_cache_size_tokens")) or math.inf, default={})
-
-
-def _number(text: str | None) -> int | None:
-    return int(text) if text is not None and text.isdecimal() and len(text) <= _MOST_DIGITS else None
+    return min(configs, key=lambda labels: whole_number(labels.get("kv_cache_size_tokens", "")) or math.inf, default={})
 
 
 def _speculation(window: ServerWindow) -> dict[str, Any]:
-    drafts, drafted = server_figures.DRAFTS.number(window), server_figures.DRAFTED_TOKENS.number(window)
-    length = server_figures.ACCEPTANCE_LENGTH.number(window)
+    drafts, drafted = server_blocks.DRAFTS.number(window), server_blocks.DRAFTED_TOKENS.number(window)
+    length = server_blocks.ACCEPTANCE_LENGTH.number(window)
     if not drafts or drafted is None or length is None:
         return {}
-    return {server_figures.ACCEPTANCE_LENGTH.key: length, "draft_tokens": round(drafted / drafts)}
+    return {server_blocks.ACCEPTANCE_LENGTH.key: length, "draft_tokens": round(drafted / drafts)}
 
 
 def _kv_spread(window: ServerWindow) -> float | None:

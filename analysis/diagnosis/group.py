@@ -6,13 +6,14 @@ import numpy as np
 from msgspec.structs import replace
 
 from inferload.base.numbers import number
-from inferload.figures.pages import metric_names as names
 from inferload.figures.servers import server_figures
 from inferload.servers.bottleneck import rules
 from inferload.servers.bottleneck.evidence import WindowEvidence, mean_of
 from inferload.servers.bottleneck.finding import HIGH_KV_USAGE, QUEUED_SHARE, Finding
 from inferload.servers.bottleneck.peers import OUTLIER, Peer, outliers, silence_s
+from inferload.servers.prefix_counts import prefix_cache
 from inferload.servers.roles import PREFILL
+from inferload.servers.series import ServerSeries
 from inferload.servers.servers_window import ServersWindow
 from inferload.servers.window import ServerWindow
 
@@ -44,8 +45,7 @@ def passing(run: RunFrames) -> dict[str, list[float]]:
 
     In seconds of the measure phase; (0, 0): only before or after it.
     """
-    entries = [] if run.summary is None else run.summary.servers
-    seen = {entry.target: entry.seen_s for entry in entries}
+    seen = {} if run.summary is None else {entry.target: entry.seen_s for entry in run.summary.servers}
     return {target: found for target in run.servers if seen and (found := seen.get(target, [0.0, 0.0]))}
 
 
@@ -55,8 +55,7 @@ def _outliers(windows: Sequence[ServerWindow]) -> Finding | None:
     if not found:
         return None
     sentences = [f"{outlier.target}: {outlier.text}" for outlier in found]
-    shares = f"requests finished: {', '.join(map(_share, windows))}"
-    return Finding(OUTLIER, 600.0, (*sentences, shares), figures=sentences[0])
+    return Finding(OUTLIER, 600.0, (*sentences, f"requests finished: {', '.join(map(_share, windows))}"))
 
 
 def _starved(group: Sequence[WindowEvidence]) -> Finding | None:
@@ -96,21 +95,18 @@ def _routing(run: RunFrames, group: Sequence[WindowEvidence]) -> routing.Routing
     uncounted = abs(counted.queries - expected.input_tokens) > routing.ALL_COUNTED * expected.input_tokens
     if uncounted or any(run.servers[evidence.target].restarted.any() for evidence in group):
         return None
-    by_server = {evidence.target: _hit_rate(run, evidence.target) for evidence in group}
+    by_server = {evidence.target: _hit_rate(run.servers[evidence.target]) for evidence in group}
     known = {target: rate for target, rate in by_server.items() if rate is not None}
-    attributed = all(evidence.client.attributed for evidence in group)
-    moved = routing.moved_share(run.turns, known) if attributed else None
+    moved = routing.moved_share(run.turns, known) if all(evidence.client.attributed for evidence in group) else None
     if moved is None and counted.loaded:  # hits of a tier that servers share do not tell where turns went
         return None
     return routing.Routing(counted.all_hit_rate, known, routed.stay_hit_rate, routed.in_turn_hit_rate, moved)
 
 
-def _hit_rate(run: RunFrames, target: str) -> float | None:
+def _hit_rate(server: ServerSeries) -> float | None:
     """Return the counted hit rate of a server over the whole run; None without prompts."""
-    hits, queries = (run.servers[target].grown(metric) for metric in (names.PREFIX_HITS, names.PREFIX_QUERIES))
-    if hits is None or queries is None or not len(queries) or not queries[-1] > queries[0]:
-        return None
-    return float((hits[-1] - hits[0]) / (queries[-1] - queries[0]))
+    counts = prefix_cache([server])
+    return counts.hits / counts.queries if counts.hits is not None and counts.queries else None
 
 
 def _share(window: ServerWindow) -> str:

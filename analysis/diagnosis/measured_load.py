@@ -62,8 +62,7 @@ class MeasuredLoad:
         sent, ended, failed, tokens = (
             timeline[name] for name in ("turns_started", "turns_ended", "turns_failed", "output_tok")
         )
-        users = last_known(timeline["users"]) if closed else None
-        return cls(users, sent, ended, failed, tokens)
+        return cls(last_known(timeline["users"]) if closed else None, sent, ended, failed, tokens)
 
     def at(self, at_s: float) -> str | None:
         """Return the load at an instant; None if unknown."""

@@ -36,40 +36,31 @@ def _may_evict(evidence: WindowEvidence) -> bool:
 
 
 def _option(evidence: WindowEvidence, option: str, label: str = "") -> str | None:
-    """Return an option of the command line, or the label that the server publishes for it; None if absent or unknown."""
+    """Return an option of the command line, or the label of this name that the server publishes; None if absent or unknown."""
     given = option_of(evidence.setup.command or (), option)
-    published = evidence.setup.cache_config.get(label)
+    published = evidence.setup.cache_config.get(label or option.removeprefix("--").replace("-", "_"))
     return given if given is not None else None if published in (None, "", "None") else published
 
 
-def _value(evidence: WindowEvidence, option: str, label: str = "") -> float | None:
-    return quantity(_option(evidence, option, label))
+def _value(evidence: WindowEvidence, option: str) -> float | None:
+    return quantity(_option(evidence, option))
 
 
 def _fixed_size(evidence: WindowEvidence) -> bool:
-    options = (
-        ("--num-gpu-blocks-override", "num_gpu_blocks_override"),
-        ("--kv-cache-memory-bytes", "kv_cache_memory_bytes"),
-    )
-    return any(_option(evidence, option, label) is not None for option, label in options)
+    options = ("--num-gpu-blocks-override", "--kv-cache-memory-bytes")
+    return any(_option(evidence, option) is not None for option in options)
 
 
 def _budget(evidence: WindowEvidence) -> float | None:
     return _value(evidence, "--max-num-batched-tokens") or _value(evidence, "--chunked-prefill-size")  # of SGLang
 
 
-def _may_be_set(option: str) -> Precondition:
-    return Precondition(
-        f"{option} is set, or the command line is not known",
-        lambda evidence: evidence.setup.command is None or option_of(evidence.setup.command, option) is not None,
-    )
+def _may_be_set(option: str, *, is_set: bool = True) -> Precondition:
+    def holds(evidence: WindowEvidence) -> bool:
+        command = evidence.setup.command
+        return command is None or (option_of(command, option) is not None) == is_set
 
-
-def _unset(option: str) -> Precondition:
-    return Precondition(
-        f"{option} is not set, or the command line is not known",
-        lambda evidence: evidence.setup.command is None or option_of(evidence.setup.command, option) is None,
-    )
+    return Precondition(f"{option} is {'' if is_set else 'not '}set, or the command line is not known", holds)
 
 
 VLLM = Precondition("vLLM", lambda evidence: evidence.setup.server == "vllm")
@@ -79,18 +70,15 @@ KV_FREE = Precondition("the KV cache is not short", lambda evidence: not _kv_sho
 MAY_EVICT = Precondition("more prompt tokens were computed than the KV cache holds", _may_evict)
 SIZED_BY_MEMORY = Precondition(
     f"--gpu-memory-utilization sets the size of the KV cache, and is below {_MOST_MEMORY} or not known",
-    lambda evidence: (
-        not _fixed_size(evidence)
-        and (_value(evidence, "--gpu-memory-utilization", "gpu_memory_utilization") or 0.0) < _MOST_MEMORY
-    ),
+    lambda evidence: not _fixed_size(evidence) and (_value(evidence, "--gpu-memory-utilization") or 0.0) < _MOST_MEMORY,
 )
 FIXED_SIZE = Precondition("--num-gpu-blocks-override or --kv-cache-memory-bytes is set", _fixed_size)
 KV_NOT_FP8 = Precondition(
     "--kv-cache-dtype is not fp8, or not known",
     lambda evidence: not (_option(evidence, "--kv-cache-dtype", "cache_dtype") or "").startswith("fp8"),
 )
-BLOCKS_NOT_FIXED = _unset("--num-gpu-blocks-override")
-UNQUANTIZED = _unset("--quantization")
+BLOCKS_NOT_FIXED = _may_be_set("--num-gpu-blocks-override", is_set=False)
+UNQUANTIZED = _may_be_set("--quantization", is_set=False)
 CACHING_OFF = Precondition(
     "prefix caching is off",
     lambda evidence: (
@@ -99,12 +87,10 @@ CACHING_OFF = Precondition(
     ),
 )
 SMALL_BUDGET = Precondition(
-    "--max-num-batched-tokens below 8192, or not known",
-    lambda evidence: (_budget(evidence) or 0) < 8192,
+    "--max-num-batched-tokens below 8192, or not known", lambda evidence: (_budget(evidence) or 0) < 8192
 )
 LARGE_BUDGET = Precondition(
-    "--max-num-batched-tokens above 2048, or not known",
-    lambda evidence: (_budget(evidence) or float("inf")) > 2048,
+    "--max-num-batched-tokens above 2048, or not known", lambda evidence: (_budget(evidence) or float("inf")) > 2048
 )
 PREFILLS = Precondition("prompt tokens are computed", lambda evidence: bool(evidence.served.computed_tok_per_s))
 EAGER = _may_be_set("--enforce-eager")

@@ -69,7 +69,7 @@ def judge(routing: Routing) -> Finding | None:
     if routing.loses:
         servers = len(routing.by_server)
         loss = f"routing over {servers} servers lost {percent(routing.lost / routing.stay)} of the prefix-cache hits: {rates}"
-        return Finding(LOSES_HITS, 300.0, (loss, *evidence), probable=routing.moved is None, figures=loss)
+        return Finding(LOSES_HITS, 300.0, (loss, *evidence), probable=routing.moved is None)
     return Finding(STAYS, 0.05, (rates, *evidence)) if routing.keeps else None
 
 

@@ -59,13 +59,8 @@ class Diagnosis:
         for span in self.history:
             lasted_s[span.code] = lasted_s.get(span.code, 0.0) + span.length_s
         last = next((span.code for span in reversed(self.history) if span.finding is not None), None)
-        main = [
-            span
-            for span in self.history
-            if span.finding is not None
-            and span.code != KEPT_UP
-            and (span.code == last or lasted_s[span.code] >= _LEAST_SHARE * total_s)
-        ]
+        long = {code for code, length_s in lasted_s.items() if code == last or length_s >= _LEAST_SHARE * total_s}
+        main = [span for span in self.history if span.code in long - {None, KEPT_UP}]
         return max(main, key=lambda span: (span.finding.weight if span.finding else 0.0, -span.start_s), default=None)
 
     @property
@@ -98,16 +93,11 @@ def of_server(
     def window(low: float, high: float, until: float) -> WindowDiagnosis:
         at_s = run.since_start_s(server.wall_ns)
         restarted = bool(server.restarted[(at_s >= low) & (at_s < until)].any())
-        trouble = restarted or bool(failed[int(low) : int(np.ceil(until))].any())
-        return judged(low, high, troubled=trouble)
+        return judged(low, high, troubled=restarted or bool(failed[int(low) : int(np.ceil(until))].any()))
 
     measure_phase = judged(start_s, end_s, troubled=troubled, rates=rates, missed=missed)
-    spans = spans_of(
-        lambda low, high, until: window(low, high, until).primary,
-        measure_phase.evidence.scrapes,
-        end_s,
-        gap_limit_s(server.interval_s),
-    )
+    silence_s = gap_limit_s(server.interval_s)
+    spans = spans_of(lambda *times: window(*times).primary, measure_phase.evidence.scrapes, end_s, silence_s)
     return Diagnosis(
         server.target,
         measure_phase,

@@ -221,8 +221,7 @@ def gone(run: RunFrames, server: ServerSeries) -> str | None:
     measure_s = next((span.start_s for span in run.phases if span.phase == "measure"), 0.0)
     if seen_s is not None and measure_s + seen_s[1] < end_s - _ROUNDED_S:  # it left
         return None
-    allowed_s = max(_GONE_S, _GONE_SCRAPES * float(np.median(np.diff(at_s))))
-    if end_s - at_s[-1] <= allowed_s:
+    if end_s - at_s[-1] <= max(_GONE_S, _GONE_SCRAPES * float(np.median(np.diff(at_s)))):
         return None
     return f"the metrics page of {server.target} last answered at {at_s[-1]:.1f} s, the load ended at {end_s:.1f} s"
 
@@ -311,7 +310,7 @@ def _counted(run: RunFrames, results: Results) -> Finding | None:
     figures = "the servers count {:,} of the {:,} turns that failed on the way as finished".format(*counted)
     between = "a proxy, gateway or router ended them, or changed their answers"
     # Requests of other clients can have the same number, and a server may go on after a timeout of the client.
-    return Finding("failed-between", 950.0, (figures, between), probable=True, figures=figures)
+    return Finding("failed-between", 950.0, (figures, between), probable=True)
 
 
 def _serial(run: RunFrames) -> list[Finding]:
@@ -328,8 +327,7 @@ def _serial(run: RunFrames) -> list[Finding]:
             at_once = f"{target} answered at most {plural(found.served, 'turn')} at once"
             figures = f"{at_once} while {number(found.in_flight)} were in flight: {ttft}"
             # A server that computes prompts one after another, and answers together, looks the same.
-            probable = found.served > 1 or found.streamed < 0.5
-            findings.append(Finding("serial", 450.0, (figures,), probable=probable, figures=figures))
+            findings.append(Finding("serial", 450.0, (figures,), probable=found.served > 1 or found.streamed < 0.5))
     return findings
 
 
@@ -406,8 +404,7 @@ def _limit(
     run: RunFrames, servers: Sequence[WindowEvidence], load: MeasuredLoad, phase: WindowEvidence
 ) -> tuple[str, ...]:
     """Format the throughput that is the limit of the server: of a time with a queue in which the load did not change."""
-    until_s = min([phase.end_s, *_stopped(run)])
-    limit = load.saturated(servers, phase.start_s, until_s)
+    limit = load.saturated(servers, phase.start_s, min([phase.end_s, *_stopped(run)]))
     if isinstance(limit, Unmet):
         return (f"no throughput is stated as the limit of the server: {limit}",)
     tokens = "" if limit.output_tok_per_s is None else f", {number(limit.output_tok_per_s)} output tok/s"

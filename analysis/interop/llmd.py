@@ -47,11 +47,8 @@ def document(run: OpenRun) -> dict[str, Any]:
         for name, (figure, unit) in _LATENCIES.items()
         if (values := summary.latency.get(figure.key)) is not None and values.mean is not None
     }
-    rates = {
-        name: {"units": unit, "mean": rate}
-        for name, (figure, unit) in _RATES.items()
-        if (rate := summary.rates.get(figure.key)) is not None
-    }
+    known = ((name, unit, summary.rates.get(figure.key)) for name, (figure, unit) in _RATES.items())
+    rates = {name: {"units": unit, "mean": rate} for name, unit, rate in known if rate is not None}
     aggregate = {"requests": requests, "latency": latency, "throughput": rates}
     versions = summary.run.versions
     # The accelerators, which a component of an engine requires, are not known; a load requires the length of its prompts.

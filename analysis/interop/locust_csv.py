@@ -92,10 +92,8 @@ def load(path: Path, scrapes: Sequence[Path] = ()) -> RunFrames:
     outside = "are outside the time of Locust's history and are left out"
     notes = [f"the scrapes of {server.target} {outside}" for name, server in scraped.items() if name not in servers]
     notes = notes if scraped else ["no server metrics (--scrape)"]
-    columns = {
-        name: np.array([number(row, of_locust) for row in history])
-        for name, of_locust in {"t_s": "Timestamp", "users": "User Count", **COLUMNS}.items()
-    }
+    of_locust = {"t_s": "Timestamp", "users": "User Count", **COLUMNS}
+    columns = {name: np.array([number(row, column) for row in history]) for name, column in of_locust.items()}
     columns["t_s"] -= start_s
     few = _few_requests(columns["t_s"], np.array([number(row, "Total Request Count") for row in history]))
     for name in filter(lambda name: name.startswith("response_ms_"), COLUMNS):
@@ -272,17 +270,13 @@ def _tables(path: Path) -> Iterator[pa.Table]:
             f"--scrape {path}: not found, or a folder without *.parquet; name a file of scrapes or a saved page"
         )
     for file in files:
-        if file.suffix == ".parquet":
-            yield from _parquet(file)
-        else:
+        if file.suffix != ".parquet":
             yield _page(file)
-
-
-def _parquet(path: Path) -> Iterator[pa.Table]:
-    try:
-        yield from scrapes_file.tables(path)
-    except scrapes_file.UNREADABLE as error:
-        raise UsageError(f"--scrape {path}: not a complete Parquet file of scrapes ({error})") from error
+            continue
+        try:
+            yield from scrapes_file.tables(file)
+        except scrapes_file.UNREADABLE as error:
+            raise UsageError(f"--scrape {file}: not a complete Parquet file of scrapes ({error})") from error
 
 
 def _page(path: Path) -> pa.Table:

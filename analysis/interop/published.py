@@ -46,8 +46,7 @@ class Published:
 
 def blocks(text: str) -> list[Published]:
     """Return the blocks of a text in order; it may have other lines before, between and after them."""
-    parts = _BLOCK.split(text)[1:]
-    read = [_block(f"block {position}", part) for position, part in enumerate(parts, 1)]
+    read = [_block(f"block {position}", part) for position, part in enumerate(_BLOCK.split(text)[1:], 1)]
     return [block for block in read if block.figures]
 
 
@@ -77,11 +76,9 @@ def _block(label: str, text: str) -> Published:
 
 def throughput_lines(text: str) -> list[Mapping[str, float | None]]:
     """Return the figures of each line of `vllm bench throughput` in a text."""
-    found = [
-        dict(zip((TURNS.key, TOTAL.key, OUTPUT.key), match.groups(), strict=True))
-        for match in _THROUGHPUT.finditer(text)
-    ]
-    return [{key: number(value) for key, value in each.items() if value is not None} for each in found]
+    keys = (TURNS.key, TOTAL.key, OUTPUT.key)
+    found = (zip(keys, match.groups(), strict=True) for match in _THROUGHPUT.finditer(text))
+    return [{key: number(value) for key, value in each if value is not None} for each in found]
 
 
 def number(text: str) -> float | None:

@@ -129,13 +129,9 @@ def known(result: Imported) -> Imported:
     if result.completed == 0 and not nothing_sent and figures.get(TURNS.key) is None:
         figures[TURNS.key] = 0.0
     note = (f"unknown, for lack of samples: {', '.join(empty)}",) if empty else ()
-    return replace(
-        result,
-        figures=figures,
-        input_tokens=_mean_known(result.input_tokens, result.completed),
-        output_tokens=_mean_known(result.output_tokens, result.completed),
-        notes=(*result.notes, *note),
-    )
+    prompts, answers = (_mean_known(each, result.completed) for each in (result.input_tokens, result.output_tokens))
+    notes = (*result.notes, *note)
+    return replace(result, figures=figures, input_tokens=prompts, output_tokens=answers, notes=notes)
 
 
 def _mean_known(value: float | None, completed: float | None) -> float | None:

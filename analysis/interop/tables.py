@@ -57,10 +57,7 @@ _MIB = {"m": 1e6 / 2**20, "g": 1e9 / 2**20, "t": 1e12 / 2**20, "mi": 1.0, "gi": 
 
 
 def rows(text: str) -> list[Published]:
-    """Return the configurations of the tables of a text, in order; CSV is read only if no line has bars.
-
-    One without a figure that is read is in a table with others only.
-    """
+    """Return the configurations of a text's tables, in order; of one without any figure none. CSV is read if no line has bars."""
     tables = [list(_sides(table)) for table in grids(text) if len(table) > 1]
     return [side for table in tables if any(side.figures for side in table) for side in table]
 
@@ -136,16 +133,13 @@ def _is_heading(row: Sequence[str]) -> bool:
 
 
 def _of_rows(header: Sequence[str], body: Sequence[Sequence[str]]) -> Iterator[Published]:
-    """Yield a configuration for each row. Its label: the first two cells that are neither figures nor numbers.
-
-    A column of units belongs to the column before it.
-    """
+    """Yield a configuration for each row, labelled by its first two other texts. A column of units is of the column before it."""
     of_units = [at for at, name in enumerate(header) if at and _UNIT.fullmatch(name) and headings.of(header[at - 1])]
     for cells in body:
         _aligned(header, cells)
         names = list(header)
         for at in of_units:
-            names[at - 1] = _with_unit(header[at - 1], cells[at] if at < len(cells) else "")
+            names[at - 1] = _with_unit(header[at - 1], _cell(cells, at))
         named = [(name, headings.of(name), cell) for name, cell in zip(names, cells, strict=False)]
         figures, lost = _read(named)
         texts = [(name, cell) for name, column, cell in named if column is None and cell and not _CELL.fullmatch(cell)]

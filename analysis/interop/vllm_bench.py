@@ -67,8 +67,7 @@ def document(run: RunFrames) -> dict[str, Any]:
         )
     latency_ms, ttft_ms = ok[E2E.key], ok[FIRST_EVENT.key]
     of_role_s = ((measured[TTFT.key] - measured[FIRST_EVENT.key]) / 1e3).round(9).tolist()
-    of_output_s = _gaps_s(run, measured)
-    itls = [[gap, *gaps] if gap > 0 else gaps for gap, gaps in zip(of_role_s, of_output_s, strict=True)]
+    itls = [[gap, *gaps] if gap > 0 else gaps for gap, gaps in zip(of_role_s, _gaps_s(run, measured), strict=True)]
     duration_s = float(np.fmax.reduce(measured["last_s"]) - np.fmin.reduce(measured["sent_s"]))
     tpot_ms = (latency_ms - ttft_ms)[tokens > 1] / (tokens[tokens > 1] - 1)
     gaps_ms = [gap * 1e3 for gaps, well in zip(itls, measured["ok"], strict=True) if well for gap in gaps]

@@ -17,7 +17,7 @@ from inferload.base.numbers import listed, number, whole
 from inferload.figures.figure import Head
 from inferload.figures.pages import metric_names as names
 from inferload.figures.pages.page_kinds import PageKind, of_engine
-from inferload.figures.servers import server_figures
+from inferload.figures.servers import server_blocks, server_figures
 from inferload.figures.servers.server_formulas import Reading, known
 from inferload.figures.table import Table
 from inferload.figures.turn_figures import UPLOAD
@@ -381,7 +381,7 @@ def _idle_span(frames: RunFrames, group: Sequence[ServerSeries]) -> IdleSpan | N
         output_tokens=Counted(sums.output_tokens, _sum(map(server_figures.GENERATION_TOKENS.number, windows))),
         texts=sums.texts,
         unsure=dict(+sums.unsure),
-        accepted_drafts=_sum(server_figures.ACCEPTED_TOKENS.number(window) or 0 for window in windows) or 0,
+        accepted_drafts=_sum(server_blocks.ACCEPTED_TOKENS.number(window) or 0 for window in windows) or 0,
     )
 
 

@@ -1,7 +1,4 @@
-"""State files of the servers that were started on this machine, one per port.
-
-A run reads from them the configuration of its server.
-"""
+"""State files of the servers that were started on this machine, one per port: a run reads its server's configuration there."""
 
 import json
 import os

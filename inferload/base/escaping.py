@@ -78,13 +78,10 @@ def mapped(document: Any, change: Callable[[str], str]) -> Any:
     if isinstance(document, str):
         return change(document)
     if isinstance(document, Struct):
-        fields = {name: mapped(getattr(document, name), change) for name in document.__struct_fields__}
-        return type(document)(**fields)
+        return type(document)(**{name: mapped(getattr(document, name), change) for name in document.__struct_fields__})
     if isinstance(document, dict):
         return {change(key) if isinstance(key, str) else key: mapped(value, change) for key, value in document.items()}
-    if isinstance(document, list | tuple):
-        return [mapped(value, change) for value in document]
-    return document
+    return [mapped(value, change) for value in document] if isinstance(document, list | tuple) else document
 
 
 def _code(match: re.Match[str]) -> str:

@@ -60,11 +60,8 @@ def tls_reason(error: ssl.SSLError) -> str:
 
 def alert_text(reason: str) -> str:
     """Return what OpenSSL's reason says about the server, with the reason."""
-    return (
-        f"the server asks for a client certificate, or refused it ({reason})"
-        if asks_for_certificate(reason)
-        else reason
-    )
+    asks = asks_for_certificate(reason)
+    return f"the server asks for a client certificate, or refused it ({reason})" if asks else reason
 
 
 def failure_text(error: Exception, timeout_s: float) -> str:

@@ -26,6 +26,11 @@ _SURROGATE = re.compile(r"[\ud800-\udfff]|\\u[dD][89a-fA-F]")
 _CUT_VALUE = re.compile(r"\s*(?:t(?:ru?)?|f(?:a(?:ls?)?)?|n(?:ul?)?|-|\.|\.?[0-9]*[eE][+-]?|\\?u?[0-9a-fA-F]{0,4})?\s*")
 
 
+def means(text: str) -> Meta:
+    """Return the meaning of a key, for its row in docs/reference/summary.md."""
+    return Meta(description=text)
+
+
 def parse(text: str | bytes) -> Any:
     """Return the value of a JSON text; ValueError if it is malformed, nested too deeply, or has a number that no float can have.
 

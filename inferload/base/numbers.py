@@ -94,8 +94,7 @@ def duration(value_s: float | None) -> str:
         return NOT_KNOWN if value_s is None else f"{number(value_s)} s"
     minutes, seconds = divmod(round(value_s), 60)
     hours, minutes = divmod(minutes, 60)
-    parts = [(hours, "h"), (minutes, "min"), (seconds, "s")]
-    return " ".join(f"{amount:,} {unit}" for amount, unit in parts if amount)
+    return " ".join(f"{amount:,} {unit}" for amount, unit in [(hours, "h"), (minutes, "min"), (seconds, "s")] if amount)
 
 
 def exact(value_s: float) -> str:

@@ -107,9 +107,7 @@ RUN_OPTIONS = (
         "CLASS",
     ),
     RunOption(
-        "--on-invalid",
-        "on an invalid measurement: exit code 3, or a warning (default: fail)",
-        choices=("fail", "warn"),
+        "--on-invalid", "on an invalid measurement: exit code 3, or a warning (default: fail)", choices=("fail", "warn")
     ),
     RunOption(
         "--gate",
@@ -218,10 +216,7 @@ RUN_OPTIONS = (
         private=True,
     ),
     RunOption(
-        "--trace-ratio",
-        "share of turns that are traced, with --export-traces (default: 0.01)",
-        "RATIO",
-        private=True,
+        "--trace-ratio", "share of turns that are traced, with --export-traces (default: 0.01)", "RATIO", private=True
     ),
     RunOption(
         "--progress-file",

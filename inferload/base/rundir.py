@@ -150,21 +150,20 @@ def take(path: Path) -> None:
 
 def take_free(path: Path) -> Path:
     """Take the first of `path`, `path-2`, `path-3`, ... that is absent or empty, and return it."""
-    candidates = numbered(path)
-    while True:
-        candidate = next(candidates)
-        with contextlib.suppress(Taken):
-            take(candidate)
-            return candidate
+    return _first_that(take, path)
 
 
 def make_new(path: Path) -> Path:
     """Create the first of `path`, `path-2`, `path-3`, ... that is absent, and return it."""
+    return _first_that(lambda each: each.mkdir(parents=True), path)
+
+
+def _first_that(makes: Callable[[Path], None], path: Path) -> Path:
     candidates = numbered(path)
     while True:
         candidate = next(candidates)
-        with contextlib.suppress(FileExistsError):
-            candidate.mkdir(parents=True)
+        with contextlib.suppress(Taken, FileExistsError):
+            makes(candidate)
             return candidate
 
 

@@ -65,7 +65,6 @@ CLIENT_FIGURES: tuple[ClientFigure, ...] = (
     ClientFigure(
         key="client_cpu_share",
         title="CPU, busiest worker",
-        unit="",
         text="processor time / length of the measure phase, of one core",
         form="share",
         of_worker=lambda health: health.cpu_share,
@@ -73,7 +72,6 @@ CLIENT_FIGURES: tuple[ClientFigure, ...] = (
     ClientFigure(
         key="client_steal_share",
         title="CPU steal",
-        unit="",
         text="processor time that the hypervisor gave to other machines",
         form="share",
         of_worker=lambda health: health.steal_share,
@@ -82,6 +80,5 @@ CLIENT_FIGURES: tuple[ClientFigure, ...] = (
 
 BY_KEY: Mapping[str, ClientFigure] = MappingProxyType({figure.key: figure for figure in CLIENT_FIGURES})
 DELAY, LOOP_LAG = BY_KEY["client_delay_ms"], BY_KEY["client_loop_lag_ms"]
-GC_PAUSE = BY_KEY["client_gc_pause_ms"]
-CPU_SHARE, STEAL_SHARE = BY_KEY["client_cpu_share"], BY_KEY["client_steal_share"]
+GC_PAUSE, CPU_SHARE = BY_KEY["client_gc_pause_ms"], BY_KEY["client_cpu_share"]
 DISTRIBUTIONS = tuple(figure for figure in CLIENT_FIGURES if figure.sketch is not None)

@@ -39,16 +39,15 @@ def count_turns(
     slos: Mapping[str, Slo | None],
     pauses: Sequence[Pause] = (),
 ) -> None:
-    """Count ended turns, and their events in each window.
-
-    `slos`: limits by class. `pauses`: times in which this client was blocked.
-    """
+    """Count ended turns, and their events in each window. `slos`: by class; `pauses`: times in which this client was blocked."""
     for group in ended:
         members, turns, tally = group.records, group.columns, tallies.at(*group.key)
         class_name = group.key[1]
         _count_ends(tally, members, turns)
         well = turns if turns.ok.all() else TurnBatch.of_records([record for record in members if record.ok])
-        _count_figures(tally, well)
+        for figure in TURN_FIGURES:
+            if len(values := figure.values(well)[0]):
+                tally.sketch(figure.key).gather(values)
         _count_stalls(tally, well, pauses)
         slo = slos[class_name]
         judged = None if slo is None else slo.judge(turns)
@@ -114,14 +113,6 @@ def _count_ends(tally: Tally, records: Sequence[TurnRecord], turns: TurnBatch) -
     tally.turn_ns += int((closed.values - sent.values)[sent.known].sum())
 
 
-def _count_figures(tally: Tally, turns: TurnBatch) -> None:
-    """Add each measure of turns that ended well to its sketch."""
-    for figure in TURN_FIGURES:
-        values = figure.values(turns)[0]
-        if len(values):
-            tally.sketch(figure.key).gather(values)
-
-
 def _count_stalls(tally: Tally, turns: TurnBatch, pauses: Sequence[Pause]) -> None:
     """Count stalls. A gap in which this client was blocked for at least half of the time is a client stall."""
     gaps_ms, turn = turns.gaps_ms
@@ -131,10 +122,8 @@ def _count_stalls(tally: Tally, turns: TurnBatch, pauses: Sequence[Pause]) -> No
     rows, sent_ns = turn[stalls], turns.numbers["sent_ns"].values
     ends = np.flatnonzero(turns.turn[1:] == turns.turn[:-1])[stalls] + 1  # the events that end them
     starts_ns, ends_ns = (sent_ns[rows] + turns.at_ns[events] for events in (ends - 1, ends))
-    client = [
-        2 * _overlap_ns(start_ns, end_ns, pauses) >= end_ns - start_ns
-        for start_ns, end_ns in zip(starts_ns.tolist(), ends_ns.tolist(), strict=True)
-    ]
+    gaps_ns = zip(starts_ns.tolist(), ends_ns.tolist(), strict=True)
+    client = [2 * _overlap_ns(start_ns, end_ns, pauses) >= end_ns - start_ns for start_ns, end_ns in gaps_ns]
     of_client = np.array(client, dtype=np.bool_)
     tally.turns_with_client_stall += len(np.unique(rows[of_client]))
     tally.turns_with_stall += len(np.unique(rows[~of_client]))
@@ -256,10 +245,7 @@ def _events_between(turns: TurnBatch, start_ns: int, end_ns: int) -> tuple[Ints,
 
 
 def _tokens_between(turns: TurnBatch, low: Ints, high: Ints) -> tuple[Ints, Bools]:
-    """Tokens of events low to high - 1, and whether they are unknown.
-
-    As the server counted them, else the turn's tokens shared evenly in whole numbers.
-    """
+    """Tokens of events low to high - 1, as counted or the turn's shared evenly in whole numbers, and whether they are unknown."""
     output, events = turns.numbers["output_tokens"], np.maximum(turns.events, 1)
     tokens = output.values * high // events - output.values * low // events
     if turns.counted.any():

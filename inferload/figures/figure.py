@@ -43,8 +43,8 @@ class Figure(Struct, frozen=True, eq=False, kw_only=True):
 
     key: str
     title: str
-    unit: str
     text: str
+    unit: str = ""
     better: Better = "none"
     form: Form = "number"
     statistics: tuple[str, ...] = ()

@@ -80,11 +80,8 @@ def document() -> str:
     rows = [["measure", "unit", "definition", *PEERS], ["---"] * (3 + len(PEERS))]
     for figure in (*TURN_FIGURES, *RATE_FIGURES, *CLIENT_FIGURES):
         rows.append([f"`{figure.key}`", figure.unit, figure.text, *(figure.called.get(peer, "-") for peer in PEERS)])
-    words = [
-        ["word", "counts", "definition"],
-        ["---"] * 3,
-        *([f"`{state.key}`", state.of, state.text] for state in STATES),
-    ]
+    words = [["word", "counts", "definition"], ["---"] * 3]
+    words += ([f"`{state.key}`", state.of, state.text] for state in STATES)
     words.append([NOT_SERVED_WORD, "turns, sessions", NOT_SERVED_TEXT])
     clients = _CLIENTS + _lines(other_clients.table())
     servers = _ENGINES + _lines(_pages()) + _NAMES + _lines(_names())

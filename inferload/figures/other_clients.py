@@ -34,11 +34,8 @@ def note_of(name: str) -> str:
     """Return what a client counts, by its oldest row, and the versions in which it differs. `name`: contains the client's."""
     rows = [(version, cells) for (client, version), cells in _ROWS.items() if client in name]
     if not rows:
-        return (
-            "counts as inferload, its ITL as itl_token_ms"
-            if "inferload" in name
-            else "what it counts was not looked at"
-        )
+        ours = "counts as inferload, its ITL as itl_token_ms"
+        return ours if "inferload" in name else "what it counts was not looked at"
     said = "; ".join(f"{title} {cell}" for title, cell in zip(_COLUMNS, rows[0][1], strict=True) if cell)
     changed = "".join(f"; in {version} TTFT to {cells[0]}, ITL {cells[1]}" for version, cells in rows[1:])
     return f"counts as of version {rows[0][0]}: {said}{changed}"

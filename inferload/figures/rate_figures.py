@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Literal
 
-from inferload.figures.figure import Figure
+from inferload.figures.figure import Better, Figure
 from inferload.figures.limits.slo import FROM_PLAN
 from inferload.figures.turn_figures import ITL, TTFT
 from inferload.turns.sketch import Sketch
@@ -31,6 +31,7 @@ class RateFigure(Figure, frozen=True, eq=False, kw_only=True):
     compared: bool = False
     among: Callable[[Sequence[Tally]], float | None] | None = None
     of_power: bool = False
+    better: Better = "higher"
 
 
 def joined_on_the_way(
@@ -47,15 +48,9 @@ def joined_on_the_way(
 
 
 def rates(tally: Tally, window_s: float | None, classes: Sequence[Tally] = ()) -> dict[str, float | None]:
-    """Return each rate of a window by its key. `classes`: of a run; those among classes need several, else they are left out.
-
-    Those of power are left out.
-    """
-    found = {
-        figure.key: figure.value(tally, window_s)
-        for figure in RATE_FIGURES
-        if figure.among is None and not figure.of_power
-    }
+    """Return each rate of a window by its key, without those of power. `classes`: of a run; those among classes need several."""
+    of_all = (figure for figure in RATE_FIGURES if figure.among is None and not figure.of_power)
+    found = {figure.key: figure.value(tally, window_s) for figure in of_all}
     among = ((figure.key, figure.among(classes)) for figure in RATE_FIGURES if figure.among and len(classes) > 1)
     return found | {key: value for key, value in among if value is not None}
 
@@ -101,8 +96,7 @@ def _all_tokens(tally: Tally) -> int | None:
 
 
 def _goodput_turns(tally: Tally) -> int | None:
-    judged = tally.slo_judged > 0 and tally.window_slo_judged == tally.window_turns
-    return tally.window_slo_met if judged else None
+    return tally.window_slo_met if tally.slo_judged > 0 and tally.window_slo_judged == tally.window_turns else None
 
 
 def _attainment(tally: Tally, _window_s: float | None) -> float | None:
@@ -162,6 +156,7 @@ RATE_FIGURES: tuple[RateFigure, ...] = (
         key="offered_sessions_per_s",
         layer="business",
         panel=_STARTS,
+        better="none",
         title="Offered sessions",
         unit="sessions/s",
         text="sessions planned for the window / its length",
@@ -174,7 +169,6 @@ RATE_FIGURES: tuple[RateFigure, ...] = (
         title="Achieved sessions",
         unit="sessions/s",
         text="sessions planned and started in the window / its length, without sub-agents",
-        better="higher",
         value=_per_s(lambda tally: tally.window_sessions),
     ),
     RateFigure(
@@ -185,7 +179,6 @@ RATE_FIGURES: tuple[RateFigure, ...] = (
         unit="turns/s",
         compared=True,
         text="successful turns that ended in the window / its length",
-        better="higher",
         headline=True,
         value=_per_s(lambda tally: tally.window_turns),
     ),
@@ -196,7 +189,6 @@ RATE_FIGURES: tuple[RateFigure, ...] = (
         compared=True,
         unit="tok/s",
         text="output tokens received in the window / its length",
-        better="higher",
         headline=True,
         needs="output_tokens",
         value=_per_s(streamed_tokens),
@@ -208,7 +200,6 @@ RATE_FIGURES: tuple[RateFigure, ...] = (
         unit="tok/s",
         text="prompt tokens of turns with their first token in the window / its length; without a stream those of answers that "
         "ended in it",
-        better="higher",
         needs="input_tokens",
         value=_per_s(_input_tokens),
     ),
@@ -217,7 +208,6 @@ RATE_FIGURES: tuple[RateFigure, ...] = (
         title="Texts",
         unit="texts/s",
         text="texts of embeddings and pooling, documents of rerank and score, whose answers ended in the window / its length",
-        better="higher",
         needs="texts",
         value=_per_s(lambda tally: tally.window_texts if tally.whole else None),
     ),
@@ -226,7 +216,6 @@ RATE_FIGURES: tuple[RateFigure, ...] = (
         title="Input + output",
         unit="tok/s",
         text="sum of the rates of input and output tokens",
-        better="higher",
         compared=True,
         needs="output_tokens",
         value=_per_s(_all_tokens),
@@ -238,7 +227,6 @@ RATE_FIGURES: tuple[RateFigure, ...] = (
         unit="turns/s",
         compared=True,
         text="successful turns that ended in the window within all limits of the SLO / its length",
-        better="higher",
         needs="slo",
         value=_per_s(_goodput_turns),
     ),
@@ -246,10 +234,8 @@ RATE_FIGURES: tuple[RateFigure, ...] = (
         key="slo_attainment",
         layer="business",
         title="SLO attainment",
-        unit="",
         text="turns within all limits of the SLO / turns planned in the window, including dropped and failed ones. In an open "
         f"loop {FROM_PLAN} are measured from the planned start",
-        better="higher",
         form="share",
         needs="slo",
         value=_attainment,
@@ -258,11 +244,9 @@ RATE_FIGURES: tuple[RateFigure, ...] = (
         key="fairness_index",
         layer="business",
         title="Fairness among classes",
-        unit="",
         text="Jain's index of the SLO attainment of the n classes of a mix, which is their goodput over their offered turns: (sum "
         "x)^2 / (n * sum x^2), from 1/n (one class has all) to 1 (all the same), whatever their shares of the turns; without "
         "an SLO of a class: not known",
-        better="higher",
         needs="slo",
         among=_fairness,
     ),
@@ -270,7 +254,6 @@ RATE_FIGURES: tuple[RateFigure, ...] = (
         key="failed_ratio",
         layer="business",
         title="Failed turns",
-        unit="",
         text="failed / ended turns (ok + failed) of the measure phase",
         better="lower",
         form="share",
@@ -280,7 +263,6 @@ RATE_FIGURES: tuple[RateFigure, ...] = (
         key="dropped_ratio",
         layer="business",
         title="Dropped sessions",
-        unit="",
         text="dropped / planned sessions of the measure phase",
         better="lower",
         form="share",
@@ -298,20 +280,17 @@ RATE_FIGURES: tuple[RateFigure, ...] = (
     RateFigure(
         key="canary_changed_ratio",
         title="Changed canary answers",
-        unit="",
         text="canary answers that differ from the one without load and are not wrong / answers that were compared",
         better="lower",
         form="share",
         needs="canary",
         value=lambda tally, _window_s: _ratio(
-            tally.by_canary.get("changed", 0),
-            sum(tally.by_canary.get(name, 0) for name in ("ok", "changed", *WRONG)),
+            tally.by_canary.get("changed", 0), sum(tally.by_canary.get(name, 0) for name in ("ok", "changed", *WRONG))
         ),
     ),
     RateFigure(
         key="events_per_arrival",
         title="Events per arrival",
-        unit="",
         text="output events / arrivals: an event with a gap below 0.1 ms, or below a tenth of the mean gap and 1 ms, arrives "
         "together with the one before. Above 1 by much, the stream is held on its way: gaps are those of a proxy or gateway",
         better="lower",
@@ -349,6 +328,5 @@ OFFERED, ACHIEVED = BY_KEY["offered_sessions_per_s"], BY_KEY["achieved_sessions_
 TURNS, TEXTS = BY_KEY["turns_per_s"], BY_KEY["texts_per_s"]
 OUTPUT, INPUT = BY_KEY["output_tok_per_s"], BY_KEY["input_tok_per_s"]
 TOTAL, GOODPUT, ATTAINMENT = BY_KEY["total_tok_per_s"], BY_KEY["goodput_turns_per_s"], BY_KEY["slo_attainment"]
-FAIRNESS = BY_KEY["fairness_index"]
-FAILED_RATIO, DROPPED_RATIO = BY_KEY["failed_ratio"], BY_KEY["dropped_ratio"]
+FAIRNESS, FAILED_RATIO = BY_KEY["fairness_index"], BY_KEY["failed_ratio"]
 EVENTS_PER_ARRIVAL, CANARY_FAILED = BY_KEY["events_per_arrival"], BY_KEY["canary_failed"]

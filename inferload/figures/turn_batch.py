@@ -75,11 +75,8 @@ class TurnBatch(Struct, frozen=True, dict=True):
     def of_columns(cls, turns: pa.RecordBatch) -> "TurnBatch":
         """Return the columns of a part of the turn files, which has `failure`."""
         names, none = turns.schema.names, np.zeros(len(turns), dtype=np.int64)
-        numbers = {
-            name: Column(_plain(pc.fill_null(turns[name], 0)), _plain(turns[name].is_valid()))
-            for name in _NUMBERS
-            if name in names
-        }
+        read = [name for name in _NUMBERS if name in names]
+        numbers = {name: Column(_plain(pc.fill_null(turns[name], 0)), _plain(turns[name].is_valid())) for name in read}
         times = {name: _plain(pc.fill_null(turns[name], np.nan)) for name in SERVER_TIMES if name in names}
         at_ns, events, tokens, counted = none[:0], none, none[:0], none.astype(np.bool_)
         if "event_ns" in names:

@@ -55,24 +55,15 @@ def _where(has: Bools, values: Floats) -> Valued:
     return values[has], has.nonzero()[0]
 
 
-def _span(start: str, end: str) -> dict[str, Any]:
-    """Formula of a time between two instants."""
+def _span(start: str, end: str, *, of_whole: bool = False) -> dict[str, Any]:
+    """Formula of a time between two instants. `of_whole`: of a whole answer, which a cancelled turn does not have."""
 
     def values(turns: TurnBatch) -> Valued:
         span_ms, known = turns.span_ms(start, end)
-        return _where(known, span_ms)
+        return _where(known & ~turns.cancelled if of_whole else known, span_ms)
 
-    return {"values": values, "columns": (start, end), "ends": end, "unit": "ms"}
-
-
-def _answer(start: str, end: str) -> dict[str, Any]:
-    """Formula of a time that spans a whole answer, which a cancelled turn does not have."""
-
-    def values(turns: TurnBatch) -> Valued:
-        span_ms, known = turns.span_ms(start, end)
-        return _where(known & ~turns.cancelled, span_ms)
-
-    return {"values": values, "columns": (start, end, "finish_reason"), "ends": end, "unit": "ms"}
+    columns = (start, end, "finish_reason") if of_whole else (start, end)
+    return {"values": values, "columns": columns, "ends": end, "unit": "ms"}
 
 
 def _reported(name: str) -> dict[str, Any]:
@@ -168,7 +159,6 @@ TURN_FIGURES: tuple[TurnFigure, ...] = (
         title="Round trip",
         text="smallest network round trip of the connection before the turn was sent (TCP_INFO): each TTFT has one of it at "
         "least. The other end is the next proxy, if there is one",
-        called=_called("-", "-", "-", "-"),
         **_duration("round_trip_ns"),
     ),
     TurnFigure(
@@ -262,7 +252,7 @@ TURN_FIGURES: tuple[TurnFigure, ...] = (
         headline=True,
         compared=("mean",),
         of_turn=True,
-        **_answer("sent_ns", "last_ns"),
+        **_span("sent_ns", "last_ns", of_whole=True),
     ),
     TurnFigure(
         key="e2e_planned_ms",
@@ -270,7 +260,7 @@ TURN_FIGURES: tuple[TurnFigure, ...] = (
         text="last - planned: E2E from the planned instant",
         called=_called("E2EL including client queue", "request scheduled latency", "effective latency", "-"),
         of_turn=True,
-        **_answer("planned_ns", "last_ns"),
+        **_span("planned_ns", "last_ns", of_whole=True),
     ),
     TurnFigure(
         key="server_queue_ms",
@@ -295,11 +285,9 @@ TURN_FIGURES: tuple[TurnFigure, ...] = (
 BY_KEY: Mapping[str, TurnFigure] = MappingProxyType({figure.key: figure for figure in TURN_FIGURES})
 # Measures that a definition, a rule or a default elsewhere is about.
 TTFT, ITL, TPOT, E2E = (BY_KEY[key] for key in ("ttft_ms", "itl_ms", "tpot_ms", "e2e_ms"))
-ITL_TOKEN = BY_KEY["itl_token_ms"]
 LAG, CONNECT, UPLOAD = (BY_KEY[key] for key in ("lag_ms", "connect_ms", "upload_ms"))
-ROUND_TRIP = BY_KEY["round_trip_ms"]
 TTFT_PLANNED, E2E_PLANNED = BY_KEY["ttft_planned_ms"], BY_KEY["e2e_planned_ms"]
-FIRST_EVENT, ITL_BY_TOKEN = BY_KEY["first_event_ms"], BY_KEY["itl_token_ms"]
+ROUND_TRIP, FIRST_EVENT, ITL_TOKEN = (BY_KEY[key] for key in ("round_trip_ms", "first_event_ms", "itl_token_ms"))
 PER_TURN = tuple(figure.key for figure in TURN_FIGURES if not figure.by_event)
 HEADLINES = tuple(figure for figure in TURN_FIGURES if figure.headline)
 BRIEF = tuple(figure for figure in TURN_FIGURES if figure.brief)

@@ -152,10 +152,7 @@ def _planned_ns(read: Read, class_name: str | None, workers: dict[str | None, in
 
 
 def values_by_turn(table: pa.Table, name: str) -> tuple[Floats, Ints]:
-    """Return all values of a measure over all turns of a table, however they ended, and the row of each.
-
-    A column that the table lacks counts as unknown.
-    """
+    """Return the values of a measure over all turns of a table, however they ended, and their rows. An absent column is unknown."""
     return BY_KEY[name].values(_turn_batch(table, [name]))
 
 

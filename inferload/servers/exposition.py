@@ -129,11 +129,6 @@ class PromParser:
         return Sample(*self._known[series], _value(found["value"]), None if time is None else _at_ns(time))
 
 
-def parse(page: str, prefixes: tuple[str, ...] = ()) -> list[Sample]:
-    """Parse a single page."""
-    return PromParser(prefixes).parse(page)
-
-
 def page_text(body: bytes, charset: str | None = None, encoding: str = "") -> str:
     """Return the text of a body, which may be compressed with gzip. ValueError if it is longer than MAX_PAGE_BYTES, or cut."""
     if body.startswith(_GZIP):

@@ -60,10 +60,7 @@ def of_option(values: Iterable[str]) -> list[str]:
 
 
 def urls_of(values: Iterable[str], of: Wanted = PAGES) -> list[str]:
-    """Return the URL of each page, or server, that the values name. Raise UsageError, in one line with the remedy.
-
-    DNS names are resolved and files are read, each time.
-    """
+    """Return the URL of each page, or server, that the values name: names are resolved, files read, each time. Raise UsageError."""
     return [url for value in values for url in _expanded(value.strip(), of)]
 
 
@@ -81,9 +78,7 @@ def roles_of(values: Iterable[str]) -> dict[str, Role]:
 def _expanded(value: str, of: Wanted) -> list[str]:
     if value.startswith("dns://"):
         return _of_name(value, of)
-    if "://" in value:
-        return [_checked(value, of)]
-    return _of_file(value, of)
+    return [_checked(value, of)] if "://" in value else _of_file(value, of)
 
 
 def _checked(url: str, of: Wanted) -> str:

@@ -58,9 +58,8 @@ class PageSamples:
         if parser.timed:
             facts.append(Sample(names.SAMPLE_AGE, (), age_s(dated, wall_ns) or 0.0))
         stored = [*stored, *(fact._replace(at_ns=at_ns) for fact in facts)] if facts else stored
-        return Page(
-            dated, stored, at_ns, mixed=len({each.at_ns for each in dated if each.metric.endswith(COUNTERS)}) > 1
-        )
+        times = {each.at_ns for each in dated if each.metric.endswith(COUNTERS)}
+        return Page(dated, stored, at_ns, mixed=len(times) > 1)
 
     def _of_no_kind(self, samples: list[Sample]) -> list[Sample]:
         """Return the samples of a page of no known kind that are stored."""

@@ -15,14 +15,12 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
 
 import numpy as np
-import numpy.typing as npt
 from msgspec import Struct
 
 from inferload.figures.pages import metric_names as names
 from inferload.figures.pages.page_kinds import PART
+from inferload.figures.servers.server_formulas import Floats
 from inferload.servers.exposition import Labels
-
-Floats = npt.NDArray[np.float64]
 
 # Labels that identify an engine, the first one of a series counts.
 ENGINE_LABELS = ("engine", "engine_id", "dp_rank")
@@ -102,10 +100,7 @@ def _device_of(metric: str, labels: Labels) -> frozenset[tuple[str, str]]:
 
 
 def boards(metric: str, series: Sequence[Labels]) -> dict[frozenset[tuple[str, str]], list[int]]:
-    """Return the series of each GPU, whatever its instances and chips, by what it is: a number, or one of all machines.
-
-    Totals over GPUs are left out.
-    """
+    """Return the series of each GPU, whatever its instances and chips, by its number or what no other GPU has; no totals."""
     found: dict[frozenset[tuple[str, str]], list[int]] = {}
     for whole in wholes(metric, tuple(series)):
         for part in whole.parts:

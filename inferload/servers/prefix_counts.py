@@ -31,10 +31,8 @@ class PrefixCache(Struct, frozen=True):
         """Describe the parts of a load between these instants that the counts lack; empty if none."""
         if self.between_wall_ns is None:
             return []
-        late_s, early_s = (
-            (self.between_wall_ns[0] - first_wall_ns) / NS_PER_S,
-            (last_wall_ns - self.between_wall_ns[1]) / NS_PER_S,
-        )
+        late_s = (self.between_wall_ns[0] - first_wall_ns) / NS_PER_S
+        early_s = (last_wall_ns - self.between_wall_ns[1]) / NS_PER_S
         gaps = []
         if late_s > _SURE_S:
             gaps.append(f"begins {late_s:.1f} s after the first turn was sent, with the first successful scrape")
@@ -53,17 +51,15 @@ def prefix_cache(every: Sequence[ServerSeries]) -> PrefixCache:
     servers = of_prefill or without_prefill(every)
     engines = [server for server in servers if names.RUNNING in server.metrics and not server.in_front] or servers
     configs = [series.labels for server in servers for series in server.series(names.CACHE_CONFIG)]
-    gauges = (server.lowest(names.KV_BLOCK_TOKENS) for server in servers)
-    sizes = {f"{values[-1]:g}" for values in gauges if values is not None and len(values)}
-    sizes |= {labels.get("block_size", "") for labels in configs}
+    sizes = {server.newest(names.KV_BLOCK_TOKENS) for server in servers} - {None}
+    sizes |= {whole_number(labels.get("block_size", "")) for labels in configs}
     switches = {labels.get("enable_prefix_caching", "") for labels in configs}
-    size, switch = (sizes.pop() if len(sizes) == 1 else "", switches.pop() if len(switches) == 1 else "")
     return PrefixCache(
         _grown(engines, names.PREFIX_QUERIES),
         _grown(engines, names.PREFIX_HITS),
         _loaded(engines),
-        whole_number(size),
-        {"True": True, "False": False}.get(switch),
+        sizes.pop() if len(sizes) == 1 else None,
+        {"True": True, "False": False}.get(switches.pop()) if len(switches) == 1 else None,
         _between(servers),
         sum(server.grown(names.PREFIX_QUERIES) is not None for server in servers),
         max(
@@ -75,15 +71,10 @@ def prefix_cache(every: Sequence[ServerSeries]) -> PrefixCache:
 
 
 def _between(servers: Sequence[ServerSeries]) -> tuple[int, int] | None:
-    at = [
-        server.wall_ns[~np.isnan(sums)]
-        for server in servers
-        if (sums := server.summed(names.PREFIX_QUERIES)) is not None
-    ]
-    scraped = [instants for instants in at if len(instants)]
-    if not scraped:
-        return None
-    return max(int(instants[0]) for instants in scraped), min(int(instants[-1]) for instants in scraped)
+    sums = ((server, server.summed(names.PREFIX_QUERIES)) for server in servers)
+    at_ns = [server.wall_ns[~np.isnan(values)] for server, values in sums if values is not None]
+    scraped = [(int(instants[0]), int(instants[-1])) for instants in at_ns if len(instants)]
+    return (max(first for first, _ in scraped), min(last for _, last in scraped)) if scraped else None
 
 
 def _grown(servers: Sequence[ServerSeries], metric: str) -> int | None:
@@ -95,9 +86,8 @@ def _grown(servers: Sequence[ServerSeries], metric: str) -> int | None:
 
 def _size(servers: Sequence[ServerSeries], labels: Sequence[str]) -> int | None:
     """Return the size of the only cache, from a label or a gauge; None if there are several, or it is not known."""
-    gauges = (server.lowest(names.KV_CACHE_TOKENS) for server in servers)
-    known = (values[~np.isnan(values)] for values in gauges if values is not None)
-    found = [*map(whole_number, labels), *(round(float(values[-1])) for values in known if len(values))]
+    gauges = (server.newest(names.KV_CACHE_TOKENS) for server in servers)
+    found = [*map(whole_number, labels), *(size for size in gauges if size is not None)]
     return found[0] if len(found) == len(servers) == 1 else None
 
 

@@ -14,6 +14,7 @@ processes. A restart changes a page for good; here a page changes and changes ba
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Hashable, Iterable
+from itertools import chain
 from typing import Generic, TypeVar
 
 from msgspec import Struct, field
@@ -164,11 +165,7 @@ def _old(decreases: _Decreases) -> bool:
 
 
 class Replicas(Struct):
-    """Servers behind one address.
-
-    `count`: number of those that are recognised so far; it never decreases. `changed`: the newest page is of another server, or
-    of one that restarted.
-    """
+    """Servers behind one address. `count`: recognised so far, never fewer; `changed`: the page is of another or restarted one."""
 
     count: int = 1
     changed: bool = False
@@ -190,12 +187,7 @@ class Replicas(Struct):
                 counted.setdefault(own, []).append((metric, labels, value))
         for own, each in counted.items():
             self.changed |= self._counters.setdefault(own, _Engine()).add(at_s, each)
-        engines = {
-            label
-            for own in counted
-            for label in own
-            if label[0] in parts.ENGINE_LABELS and not parts.is_total(label[1])
-        }
+        engines = {each for each in chain(*counted) if each[0] in parts.ENGINE_LABELS and not parts.is_total(each[1])}
         if engines:
             self._one_page |= any(engines != known and engines & known for known in self._engines.spans)
             self.changed |= self._engines.seen(frozenset(engines), at_s)

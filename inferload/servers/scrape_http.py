@@ -96,7 +96,8 @@ class MetricsClient:
             except (http.client.HTTPException, OSError) as error:
                 self.close()
                 if not reused or isinstance(error, TimeoutError):
-                    raise OSError(_message(error, timeout_s)) from error
+                    is_cut = isinstance(error, http.client.IncompleteRead)
+                    raise OSError("the page was cut off" if is_cut else failure_text(error, timeout_s)) from error
 
     def close(self) -> None:
         """Close the connection; the next `get` opens another."""
@@ -154,8 +155,3 @@ def _limit(sock: socket.socket, timeout_s: float) -> Iterator[None]:
         timer.cancel()
     if over.is_set():
         raise TimeoutError
-
-
-def _message(error: Exception, timeout_s: float) -> str:
-    is_cut = isinstance(error, http.client.IncompleteRead)
-    return "the page was cut off" if is_cut else failure_text(error, timeout_s)

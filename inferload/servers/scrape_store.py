@@ -125,9 +125,8 @@ class ScrapeStore:
             if server not in columns:
                 columns[server] = np.unique(wall_ns[target_of == server])
                 self._columns.setdefault(address, []).append(columns[server])
-            block = self._write(
-                columns[server], series[rows], wall_ns[rows], values[rows], len(self._columns[address]) - 1
-            )
+            place = len(self._columns[address]) - 1
+            block = self._write(columns[server], series[rows], wall_ns[rows], values[rows], place)
             self._blocks.setdefault(address, {}).setdefault(name, []).append(block)
 
     def targets(self) -> list[str]:

@@ -162,9 +162,8 @@ def _role(scrape: Scrape, known: Mapping[str, Role]) -> str | None:
     """Return the role that the run, the page or the address says."""
     if scrape.target in known:
         return known[scrape.target].name
-    return of_labels(dict(each.labels) for each in scrape.samples if each.metric in roles.READ) or of_words(
-        scrape.target
-    )
+    said = of_labels(dict(each.labels) for each in scrape.samples if each.metric in roles.READ)
+    return said or of_words(scrape.target)
 
 
 def called(call: Callable[..., object], *arguments: object) -> object:
@@ -172,10 +171,7 @@ def called(call: Callable[..., object], *arguments: object) -> object:
 
 
 class ScrapeBuffer(Struct):
-    """Buffer of the samples of all targets until a part is written.
-
-    `on_scrape` is called with each scrape, `on_write_error` with each failed write.
-    """
+    """Buffer of the samples of all targets until a part is written. `on_scrape`, `on_write_error`: called with each of these."""
 
     on_scrape: Callable[[Scrape], None] = lambda scrape: None
     on_write_error: Callable[[str], None] = lambda error: None
@@ -302,9 +298,7 @@ def write_until(folder: Path, buffer: ScrapeBuffer, ended: Callable[[float], boo
 
 
 class ScrapeJob(Struct, frozen=True):
-    """Targets, interval and output folder of scrapes. `roles`: those that the run knows. `changed`: returns the clients to have
-    from now on; None: the same.
-    """
+    """Targets, interval and folder of scrapes. `roles`: known to the run. `changed`: returns other clients, None: the same."""
 
     clients: Sequence[PageClient]
     interval_s: float
@@ -324,8 +318,7 @@ def scrape_all(job: ScrapeJob, buffer: ScrapeBuffer, ended: Callable[[float], bo
     def have(clients: Sequence[PageClient]) -> None:
         now = {client.url.target: client for client in clients}
         for target, (scraper, _) in running.items():
-            left_ns = scraper.until_ns or now_ns() + round(LEAVE_S * NS_PER_S)
-            scraper.until_ns = None if target in now else left_ns
+            scraper.until_ns = None if target in now else scraper.until_ns or now_ns() + round(LEAVE_S * NS_PER_S)
         for target, client in now.items():
             if target not in running or not running[target][1].is_alive():
                 scraper = Scraper(client, interval_ns, job.anchor, buffer, stop)

@@ -91,15 +91,11 @@ def clear_up(folder: Path) -> None:
 def next_number(folder: Path) -> int:
     """Return the number of the next part, after those in the folder and those in the joined file."""
     names = [path.name for path in _files(folder)] + sorted(_joined_names(folder))
-    numbers = [int(match[1]) for match in map(_PART.fullmatch, names) if match is not None]
-    return max(numbers, default=-1) + 1
+    return max([int(match[1]) for match in map(_PART.fullmatch, names) if match is not None], default=-1) + 1
 
 
 def join_parts(folder: Path, on_write: Callable[[], None] = lambda: None) -> None:
-    """Join all parts into one file, one part in memory at a time; remove the parts after that file is complete.
-
-    `on_write`: called after each write and each removal.
-    """
+    """Join all parts into one file, one in memory at a time; then remove them. `on_write`: called after each write and removal."""
     earlier = _joined_names(folder)
     files = [path for path in _files(folder) if path.name not in earlier]
     joined_names = sorted(earlier | {path.name for path in files if path.name != JOINED})
@@ -173,9 +169,7 @@ def _files(folder: Path) -> list[Path]:
 def _joined_names(folder: Path) -> set[str]:
     """Return the names of the parts in the joined file."""
     joined = folder / JOINED
-    if not is_plain(joined):
-        return set()
-    return _parts_of(pq.read_metadata(joined))
+    return _parts_of(pq.read_metadata(joined)) if is_plain(joined) else set()
 
 
 def _parts_of(metadata: pq.FileMetaData) -> set[str]:

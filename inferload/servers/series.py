@@ -33,10 +33,6 @@ _OnPage = Sequence[tuple[str, Meaning]]  # a page's names of a metric
 _Growths = Recent[tuple[str, Labels], Floats | None]  # by metric and labels
 
 
-def _no_growths() -> _Growths:
-    return Recent(lambda grown: 0 if grown is None else len(grown), 1 << 16)
-
-
 class MetricSeries(Struct, frozen=True):
     """One series of one metric. `values`: one entry per scrape of its server; NaN if unknown.
 
@@ -51,6 +47,12 @@ class MetricSeries(Struct, frozen=True):
     def key(self) -> Labels:
         """Labels in the form of a parsed page."""
         return tuple(sorted(self.labels.items()))
+
+    @property
+    def newest(self) -> int | None:
+        """Its newest value, rounded; None without any."""
+        known = self.values[~np.isnan(self.values)]
+        return round(float(known[-1])) if len(known) else None
 
     def fits(self, labels: Mapping[str, str]) -> bool:
         """Return True if the series has these labels, and possibly others."""
@@ -74,7 +76,10 @@ class ServerSeries:
     replicas: int = 1
     role: Role | None = None
     # Latest results of `grown`.
-    _grown: _Growths = field(default_factory=_no_growths, init=False, repr=False, compare=False)
+    _grown: _Growths = field(
+        default_factory=lambda: Recent(lambda grown: 0 if grown is None else len(grown), 1 << 16),
+        init=False, repr=False, compare=False,
+    )  # fmt: skip
 
     def series(self, metric: str, /, **labels: str) -> tuple[MetricSeries, ...]:
         """Return the series of a metric with these labels; empty if the server does not publish it."""
@@ -98,6 +103,10 @@ class ServerSeries:
         """Return the minimum over all series, per scrape, NaN as in `summed`; None without a series."""
         every = self.series(metric, **labels)
         return _usable(np.fmin.reduce([series.values for series in every]), every) if every else None
+
+    def newest(self, metric: str) -> int | None:
+        """Return the newest value of a gauge, the lowest over its series; None: not reported."""
+        return min((value for series in self.series(metric) if (value := series.newest) is not None), default=None)
 
     def read(self, reading: Reading, /, **labels: str) -> Floats | None:
         """Return a reading per scrape, of the series with these labels; None without a series."""
@@ -165,8 +174,7 @@ class ServerSeries:
     def _growth(self, copies: Sequence[MetricSeries]) -> parts.Growth:
         values, restarted = copies[0].values, self.resets(copies[0])
         if len(copies) > 1:
-            masks = [self.resets(series) for series in copies]
-            values, restarted = _one_counter(copies, np.logical_or.reduce(masks))
+            values, restarted = _one_counter(copies, np.logical_or.reduce([self.resets(series) for series in copies]))
         present = np.flatnonzero(~np.isnan(values))
         return parts.Growth(int(present[0]) if len(present) else None, growth(values, restarted))
 

@@ -23,8 +23,7 @@ class ServersWindow(Struct, frozen=True):
     they publish them; gauges are those of engines, if they publish them. Rates, and sums of means, count for the part of the time
     for which a server was there.
 
-    Servers for prefill and decode share each request: its times add up over both, requests and tokens are those of the others
-    than prefill, and hits are those of prefill. The time to the first token at prefill is that of its whole answer.
+    Servers for prefill and decode share each request: see `roles`.
 
     `whole`: a value is unknown if that of one server is; else unknown values are left out.
     """
@@ -104,8 +103,7 @@ def _at(server: Window, reading: Reading, group: Sequence[Window]) -> Reading:
 
 def _looked_up(server: Window) -> bool:
     """Return True if prompts came to a server."""
-    counts = (known(server.delta(Reading(metric))) for metric in (names.PREFIX_QUERIES, names.PROMPT_TOKENS))
-    return any(counts)
+    return any(known(server.delta(Reading(metric))) for metric in (names.PREFIX_QUERIES, names.PROMPT_TOKENS))
 
 
 def _moves(server: Window) -> bool:

@@ -2,8 +2,7 @@
 
 Rates and counts are between the scrapes nearest to the window's two ends, and `window_s` is the time between those two.
 They are None if one of these scrapes is too far from its end (`gap_limit_s`). Gauges are over the scrapes of the window.
-Counters are summed over engines and bridged over restarts. Series of ranks that work on the same requests are one value (see
-`parts`).
+Counters are summed over engines (see `parts`) and bridged over restarts.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -50,9 +49,8 @@ def windows_of(
         target: ServerSeries(target, np.array([], dtype=np.int64), {}, np.array([], dtype=np.bool_))
         for target in targets
     }
-    of_all = sorted((silent | dict(servers)).items())
     windows = []
-    for target, server in of_all:
+    for target, server in sorted((silent | dict(servers)).items()):
         start_ns, end_ns = start_wall_ns, end_wall_ns
         if target in joined and len(server.wall_ns):
             start_ns = max(start_ns, int(server.wall_ns[0]))
@@ -139,7 +137,9 @@ class ServerWindow(ServerPage, frozen=True, dict=True):
         if self.first is None or self.last is None:
             return np.array([], dtype=np.int64)
         indices = np.arange(self.first, self.last + 1)
-        return indices[self._outside_s(indices) <= self.scraping_interval_s]
+        at_ns = self.server.wall_ns[indices]
+        outside_s = np.abs(at_ns - np.clip(at_ns, self.start_wall_ns, self.end_wall_ns)) / NS_PER_S
+        return indices[outside_s <= self.scraping_interval_s]
 
     @cached_property
     def ends(self) -> tuple[int, int] | None:
@@ -154,10 +154,6 @@ class ServerWindow(ServerPage, frozen=True, dict=True):
     def lasts_s(self) -> float:
         """Length of the window itself."""
         return (self.end_wall_ns - self.start_wall_ns) / NS_PER_S
-
-    def _outside_s(self, indices: Instants) -> Floats:
-        at_ns = self.server.wall_ns[indices]
-        return np.abs(at_ns - np.clip(at_ns, self.start_wall_ns, self.end_wall_ns)) / NS_PER_S
 
     @property
     def window_s(self) -> float | None:

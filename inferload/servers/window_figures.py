@@ -9,23 +9,17 @@ from typing import Any
 
 import numpy as np
 
+from inferload.base.numbers import whole
 from inferload.figures.pages import metric_names as names
 from inferload.figures.servers import server_figures
+from inferload.figures.servers.server_blocks import DRAFTS
 from inferload.figures.servers.server_entry import FigureValue, Histogram, MeanAndMax
 from inferload.figures.servers.server_figure import GPU, OF_OTHER_PAGES, ROUTER, SPEC_DECODE, TIERS, ServerFigure
-from inferload.figures.servers.server_figures import (
-    DRAFTS,
-    ENGINE_GAUGES,
-    HIT_RATE,
-    PREFIX_QUERIES,
-    SERVER_FIGURES,
-    Engine,
-    Server,
-)
+from inferload.figures.servers.server_figures import ENGINE_GAUGES, SERVER_FIGURES, Engine, Server
 from inferload.figures.servers.server_formulas import MS_PER_S, Floats, HistogramMean, HitRate, Reading, known
 from inferload.servers.exposition import TOO_LARGE
 from inferload.servers.prefix_counts import whole_number
-from inferload.servers.series import MetricSeries, ServerSeries
+from inferload.servers.series import MetricSeries
 from inferload.servers.servers_window import ServersWindow
 from inferload.servers.window import ServerWindow
 
@@ -102,8 +96,8 @@ def _entry(window: ServerWindow) -> Server:
         samples_unusable=server.samples_unusable,
         lines_unread=round(np.nansum(server.of_scrapes(names.SCRAPE_UNREAD))),
         samples_age_s=max(server.of_scrapes(names.SAMPLE_AGE), default=None),
-        slots=_lowest(server, names.SLOTS),
-        kv_block_tokens=_lowest(server, names.KV_BLOCK_TOKENS),
+        slots=server.newest(names.SLOTS),
+        kv_block_tokens=server.newest(names.KV_BLOCK_TOKENS),
         failures_by_reason=dict([*_counts_by(window, names.FAILED, _REASONS).items()][:_MOST_REASONS]),
         kv_cache_size_tokens=_cache_size(window),
         engines=_engines(window),
@@ -120,7 +114,7 @@ def _value(row: ServerFigure, window: ServerWindow) -> FigureValue:
     if row.statistics:
         return _mean_and_max(row, window)
     number = row.number(window)
-    return _whole(number) if row.form == "count" else number
+    return whole(number) if row.form == "count" else number
 
 
 def _mean_and_max(row: ServerFigure, window: ServerWindow) -> MeanAndMax:
@@ -143,11 +137,12 @@ def _prefix_cache(window: ServerWindow) -> dict[str, Any]:
     `_before`: from the server's start to the window. `_at_first_scrape`: to the first scrape, before this run's load.
     `_from`: source of the rate; "gauge" is the mean of the server's own gauge.
     """
+    hit_rate, queries = server_figures.HIT_RATE, server_figures.PREFIX_QUERIES
     shown = window.server.summed(names.PREFIX_QUERIES)
     return {
-        f"{HIT_RATE.key}_from": HitRate().source(window) if HIT_RATE.number(window) is not None else None,
-        f"{PREFIX_QUERIES.key}_before": _at(shown, None if window.ends is None else window.ends[0]),
-        f"{PREFIX_QUERIES.key}_at_first_scrape": _at(shown, 0),
+        f"{hit_rate.key}_from": HitRate().source(window) if hit_rate.number(window) is not None else None,
+        f"{queries.key}_before": _at(shown, None if window.ends is None else window.ends[0]),
+        f"{queries.key}_at_first_scrape": _at(shown, 0),
     }
 
 
@@ -166,14 +161,8 @@ def _cache_size_of(engine: ServerWindow) -> int | None:
                 yield series
 
     found = [whole_number(series.labels.get("kv_cache_size_tokens", "")) for series in of(names.CACHE_CONFIG)]
-    found += [_at(series.values[~np.isnan(series.values)], -1) for series in of(names.KV_CACHE_TOKENS)]
+    found += [series.newest for series in of(names.KV_CACHE_TOKENS)]
     return min((size for size in found if size is not None), default=None)
-
-
-def _lowest(server: ServerSeries, metric: str) -> int | None:
-    """Return the newest value of a gauge, the lowest over its series; None: not reported."""
-    gauges = [series.values[~np.isnan(series.values)] for series in server.series(metric)]
-    return min((round(float(values[-1])) for values in gauges if len(values)), default=None)
 
 
 def _counts_by(window: ServerWindow, metric: str, names_of: Sequence[str]) -> dict[str, int]:
@@ -190,8 +179,7 @@ def _by_position(window: ServerWindow) -> list[float | None]:
     drafts = DRAFTS.number(window)
     if not drafts:
         return []
-    series = window.server.series(names.SPEC_ACCEPTED_PER_POS)
-    texts = {entry.labels.get("position", "") for entry in series}
+    texts = {entry.labels.get("position", "") for entry in window.server.series(names.SPEC_ACCEPTED_PER_POS)}
     positions = sorted((text for text in texts if whole_number(text) is not None), key=int)
     accepted = [Reading(names.SPEC_ACCEPTED_PER_POS, label=("position", position)) for position in positions]
     counts = [known(window.delta(reading)) for reading in accepted]
@@ -199,10 +187,7 @@ def _by_position(window: ServerWindow) -> list[float | None]:
 
 
 def _histogram(window: ServerWindow, formula: HistogramMean) -> Histogram | None:
-    """Count, mean and the brackets of quantiles, in ms; None without a sample in the window.
-
-    A bracket is [low, high] of the bucket; high is None in the last bucket, which has no upper bound.
-    """
+    """Count, mean and [low, high] of the buckets of quantiles, in ms; `high` of the last is None. None without a sample."""
     mean_ms = known(formula.value(window))
     if mean_ms is None:
         return None
@@ -216,7 +201,7 @@ def _histogram(window: ServerWindow, formula: HistogramMean) -> Histogram | None
     increases = ([known(window.delta(Reading(buckets, label=("le", each)))) for each in {*texts[at]}] for at in bounds)
     cumulative = [sum(filter(None, each)) for each in increases]
     p50, p99 = (_bracket(bounds, cumulative, q) for q in (0.5, 0.99))
-    return Histogram(count=_whole(known(window.delta(formula.count))), mean=mean_ms, p50=p50, p99=p99)
+    return Histogram(count=whole(known(window.delta(formula.count))), mean=mean_ms, p50=p50, p99=p99)
 
 
 def _bracket(bounds_s: list[float], cumulative: list[float], q: float) -> list[float | None] | None:
@@ -250,10 +235,6 @@ def _bound(text: str) -> float | None:
     except ValueError:
         return None
     return bound if bound == np.inf or abs(bound) < TOO_LARGE else None
-
-
-def _whole(count: float | None) -> int | None:
-    return None if count is None else round(count)
 
 
 def _at(values: Floats | None, index: int | None) -> int | None:

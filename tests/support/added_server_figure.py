@@ -12,12 +12,12 @@ import msgspec
 import numpy as np
 
 METRIC = "vllm:num_requests_deferred"
-OF_ENGINE = '    requests_deferred: Annotated[MeanAndMax, Meta(description="deferred")] = MeanAndMax()\n'
+OF_ENGINE = '    requests_deferred: Annotated[MeanAndMax, means("deferred")] = MeanAndMax()\n'
 TEXT = f"""\
     requests_deferred: Annotated[
         MeanAndMax | None,
         row(
-            Gauge(Reading("{METRIC}")),
+            Gauge("{METRIC}"),
             "requests deferred",
             "{METRIC}, summed over engines",
             live=("deferred", "requests"),
@@ -26,7 +26,7 @@ TEXT = f"""\
     ] = None
 """
 MODULE = "inferload.figures.servers.server_figures"
-ENGINE, SERVER = "    requests_waiting: Annotated[MeanAndMax, Meta", "    restarts: Annotated["
+ENGINE, SERVER = "    requests_waiting: Annotated[MeanAndMax, means", "    restarts: Annotated["
 spec = importlib.util.find_spec(MODULE)
 assert spec is not None
 assert spec.origin is not None
@@ -54,7 +54,7 @@ from inferload.results.verdict import gates  # noqa: E402
 from inferload.run.live.live_recorder import Instant, LiveRecorder  # noqa: E402
 from inferload.run.live.recorder import Recorder  # noqa: E402
 from inferload.run.master.live import series_document  # noqa: E402
-from inferload.servers.exposition import parse  # noqa: E402
+from inferload.servers.exposition import PromParser  # noqa: E402
 from inferload.servers.scraper import readings  # noqa: E402
 from inferload.servers.scrapes_file import ScrapeColumns  # noqa: E402
 from inferload.servers.series import by_target  # noqa: E402
@@ -71,13 +71,13 @@ def page(value: int) -> str:
 
 columns = ScrapeColumns()
 for second in range(5):
-    for sample in parse(page(second), server_figures.KEPT_PREFIXES):
+    for sample in PromParser(server_figures.KEPT_PREFIXES).parse(page(second)):
         columns.append(second * S, TARGET, sample.metric, sample.labels, sample.value)
 table = columns.to_table()
 servers = entries(windows_of(by_target([table], USED), 0, 4 * S))
 recorder = LiveRecorder(Recorder())
 for second in range(2):
-    line = {"up": True, "wall_ns": second * S, "gauges": readings(parse(page(7)))}
+    line = {"up": True, "wall_ns": second * S, "gauges": readings(PromParser().parse(page(7)))}
     recorder.close_second(second + 1.0, Instant(0, 0, second * S, {TARGET: line}))
 seconds = timeline._server(by_target([table])[TARGET], np.arange(5.0), 5)
 report = servers_tables(servers, {})[0]

@@ -21,7 +21,7 @@ ROW = f'''
         values=lambda turns: (
             (e2e := E2E.values(turns))[0] / turns.numbers["output_tokens"].values[e2e[1]].clip(1), e2e[1]
         ),
-        columns=(*_answer("sent_ns", "last_ns")["columns"], "output_tokens"),
+        columns=(*_span("sent_ns", "last_ns", of_whole=True)["columns"], "output_tokens"),
         ends="last_ns",
     ),
 )

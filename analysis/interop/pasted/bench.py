@@ -48,10 +48,7 @@ class Translation:
         return next((self.options[name] for name in names if name in self.options), default)
 
     def text(self, file: str) -> str:
-        """Return the scenario file: origin, how to run it, options without an equivalent, and the commented document.
-
-        `file`: its path.
-        """
+        """Return the scenario file: origin, how to run `file`, its path, what has no equivalent, and the commented document."""
         head = [
             "Translated from",
             f"  {shlex.join([*table.WORDS[self.script], *self.words])}",
@@ -71,10 +68,7 @@ def _comments(lines: Iterable[str]) -> str:
 
 
 def translate(command: VllmCommand, version: Version | None = None) -> Translation:
-    """Return the scenario that sends the load of a command line; UsageError if there is none, with a line for each fault.
-
-    `version`: of vLLM, None if it is not known.
-    """
+    """Return the scenario with the load of a command line; UsageError: a line for each fault. `version`: None if not known."""
     bench = Translation(command.script, version)
     _read_options(bench, command.words)
     options = bench.options
@@ -168,8 +162,7 @@ def _workload(bench: Translation, data: str) -> dict[str, Any]:
     for row in "; ".join(table.DATASETS["random" if data == "random-mm" else data]).split("; "):
         key, *words = row.split()
         names = [word.removeprefix("--") for word in words if word.startswith("--")]
-        default = parse(" ".join(words[len(names) :])).data
-        value = bench.first(*names, default=default)
+        value = bench.first(*names, default=parse(" ".join(words[len(names) :])).data)
         if names and value == "required":
             raise UsageError(f"--dataset-path: missing; --dataset-name {data} needs it")
         if value is False or value not in (None, 0, -1):  # -1: the file has the lengths

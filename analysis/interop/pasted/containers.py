@@ -17,10 +17,7 @@ _FENCES = ("```", "~~~")
 
 
 def as_commands(text: str) -> str:
-    """Return the text with a line `docker run ...` for each container with a command for vLLM, in place of its keys.
-
-    Of an excerpt without the image the line is the command.
-    """
+    """Return the text with a line `docker run ...`, or the command of an excerpt without image, for each container of vLLM."""
     lines = text.splitlines()
     for key in _KEYS:
         read: dict[int, int] = {}  # the line after the last mapping, by its column

@@ -52,10 +52,7 @@ class PastedServer:
 
 
 def translated(words: Sequence[str], environment: Mapping[str, str], version: Version | None = None) -> PastedServer:
-    """Return the server of the arguments of `vllm serve`. `version`: of the text, None if it names none.
-
-    UsageError if no model is named.
-    """
+    """Return the server of the arguments of `vllm serve`; UsageError without a model. `version`: of the text, if it names one."""
     (_, positional), *given = options_of(words)
     if not positional and "--model" not in dict(given):  # --max-model-len=8192 MODEL, or --enable-prefix-caching MODEL
         after = [values for flag, values in given if len(values) > (0 if _SWITCH.match(flag) else 1)]

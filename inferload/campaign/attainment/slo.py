@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from inferload.figures.limits import gate_grammar
 from inferload.figures.limits.gate import Gate, GateError
 from inferload.figures.rate_figures import FAILED_RATIO
-from inferload.figures.turn_figures import BY_KEY, ITL_BY_TOKEN, TURN_FIGURES
+from inferload.figures.turn_figures import BY_KEY, ITL_TOKEN, TURN_FIGURES
 from inferload.turns.states import NOT_SERVED_WORD
 
 FAILED = FAILED_RATIO.key
 _EXAMPLE = 'write it as "p95(ttft_ms) < 800 and p95(tpot_ms) < 50"'
 # Measures of which a turn does not keep which value was whose.
-_NOT_BY_TURN = (ITL_BY_TOKEN.key,)
+_NOT_BY_TURN = (ITL_TOKEN.key,)
 _OF_EVENTS = tuple(figure.key for figure in TURN_FIGURES if figure.by_event)
 _MEAN_SHARE = 0.99  # of the turns that must not fail for a mean, unless the SLO says how many may
 _AND = re.compile(r"\s+and\s+", re.IGNORECASE)

@@ -17,11 +17,7 @@ _RATE_NAMES = tuple(rate_figures.BY_KEY)
 _CLIENT_NAMES = tuple(figure.key for figure in client_figures.CLIENT_FIGURES if figure.sketch is None)
 _GAUGE_NAMES = tuple(row.key for row in server_figures.SERVER_FIGURES if row.statistics)
 NAMES_WITH_STATISTIC = (*MEASURE_NAMES, *_GAUGE_NAMES)
-PLAIN_NAMES = (
-    *_RATE_NAMES,
-    *_CLIENT_NAMES,
-    *(row.key for row in server_figures.SERVER_FIGURES if not row.statistics),
-)
+PLAIN_NAMES = (*_RATE_NAMES, *_CLIENT_NAMES, *(row.key for row in server_figures.SERVER_FIGURES if not row.statistics))
 # Figures of streams, which answers of embeddings, rerank, score and pooling do not have.
 OF_STREAMS = frozenset(
     (
@@ -200,8 +196,5 @@ class _Tokens:
 
     def error(self, problem: str) -> GateError:
         """Return an error at the current position."""
-        at_end = self.at_end()
-        position = (
-            len(self._text) if at_end else self._matches[self._next].end() - len(self._matches[self._next][0].strip())
-        )
-        return GateError(self._text, position, problem)
+        token = None if self.at_end() else self._matches[self._next]
+        return GateError(self._text, len(self._text) if token is None else token.start(token.lastgroup or 0), problem)

@@ -36,9 +36,8 @@ class SloMeasure(Struct, frozen=True, kw_only=True):
     @property
     def description(self) -> str:
         """Text with the unit and the start."""
-        return f"{self.text}, in ms" + (
-            "; in an open loop from the planned start of the turn" if self.from_plan else ""
-        )
+        start = "; in an open loop from the planned start of the turn" if self.from_plan else ""
+        return f"{self.text}, in ms{start}"
 
 
 def _until(instant: str, *, of_whole: bool = False) -> Judge:

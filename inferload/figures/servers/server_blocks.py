@@ -2,27 +2,27 @@
 
 from typing import Annotated
 
-from msgspec import Meta, Struct
+from msgspec import Struct
 
 from inferload.base.json_text import Count as CountOf
-from inferload.base.json_text import Number
+from inferload.base.json_text import Number, means
 from inferload.figures.pages import metric_names as names
 from inferload.figures.servers.server_entry import Histogram, MeanAndMax
-from inferload.figures.servers.server_figure import ServerFigure, row
-from inferload.figures.servers.server_formulas import Count, Energy, Gauge, HistogramMean, Rate, Ratio, Reading
+from inferload.figures.servers.server_figure import row, unwanted
+from inferload.figures.servers.server_formulas import Count, Energy, Gauge, HistogramMean, Rate, Ratio
 
 _SPECULATION, _DRAFTS = "speculation", "draft tokens, tok/s"
 
 
 WAITING_CAPACITY = row(
-    Gauge(Reading(names.WAITING_BY_REASON, label=("reason", names.CAPACITY))),
+    Gauge(names.WAITING_BY_REASON, label=("reason", names.CAPACITY)),
     "waiting, capacity",
     "requests waiting for a free place in the batch or for KV blocks",
     key="waiting_capacity",
     better="lower",
 )
 WAITING_DEFERRED = row(
-    Gauge(Reading(names.WAITING_BY_REASON, label=("reason", names.DEFERRED))),
+    Gauge(names.WAITING_BY_REASON, label=("reason", names.DEFERRED)),
     "waiting, deferred",
     "requests waiting for something other than capacity: LoRA adapter, grammar, KV transfer",
     key="waiting_deferred",
@@ -37,26 +37,21 @@ class WaitingByReason(Struct, frozen=True, kw_only=True):
     deferred: Annotated[MeanAndMax | None, WAITING_DEFERRED] = None
 
 
-DRAFTS = row(Count(Reading(names.SPEC_DRAFTS)), "drafts", "steps with draft tokens")
-DRAFTED_TOKENS = row(
-    Count(Reading(names.SPEC_DRAFT_TOKENS)), "drafted tokens", "draft tokens proposed", key="drafted_tokens"
-)
-ACCEPTED_TOKENS = row(Count(Reading(names.SPEC_ACCEPTED)), "accepted tokens", "draft tokens accepted")
+DRAFTS = row(Count(names.SPEC_DRAFTS), "drafts", "steps with draft tokens")
+DRAFTED_TOKENS = row(Count(names.SPEC_DRAFT_TOKENS), "drafted tokens", "draft tokens proposed", key="drafted_tokens")
+ACCEPTED_TOKENS = row(Count(names.SPEC_ACCEPTED), "accepted tokens", "draft tokens accepted")
 DRAFTED_RATE = row(
-    Rate(Reading(names.SPEC_DRAFT_TOKENS)),
-    "drafted",
-    "draft tokens proposed per second",
-    live=("drafted tok/s", _DRAFTS),
+    Rate(names.SPEC_DRAFT_TOKENS), "drafted", "draft tokens proposed per second", live=("drafted tok/s", _DRAFTS)
 )
 ACCEPTED_RATE = row(
-    Rate(Reading(names.SPEC_ACCEPTED)),
+    Rate(names.SPEC_ACCEPTED),
     "accepted",
     "draft tokens accepted per second, without the regular token of each step",
     better="higher",
     live=("accepted tok/s", _DRAFTS),
 )
 ACCEPTANCE_RATE = row(
-    Ratio(Reading(names.SPEC_ACCEPTED), Reading(names.SPEC_DRAFT_TOKENS)),
+    Ratio(names.SPEC_ACCEPTED, names.SPEC_DRAFT_TOKENS),
     "drafts accepted",
     "accepted / drafted tokens",
     form="share",
@@ -64,7 +59,7 @@ ACCEPTANCE_RATE = row(
     chart=("drafts accepted, %", _SPECULATION),
 )
 ACCEPTANCE_LENGTH = row(
-    Ratio(Reading(names.SPEC_ACCEPTED), Reading(names.SPEC_DRAFTS), plus=1.0),
+    Ratio(names.SPEC_ACCEPTED, names.SPEC_DRAFTS, plus=1.0),
     "mean acceptance length",
     "tokens per step with speculation: 1 + accepted tokens / drafts",
     better="higher",
@@ -75,9 +70,7 @@ ACCEPTANCE_LENGTH = row(
 class Speculation(Struct, frozen=True, kw_only=True):
     """Speculative decoding; null without drafts."""
 
-    acceptance_by_position: Annotated[
-        list[Number | None], Meta(description="acceptance rate of each draft position")
-    ] = []
+    acceptance_by_position: Annotated[list[Number | None], means("acceptance rate of each draft position")] = []
     drafts: Annotated[CountOf | None, DRAFTS] = None
     draft_tokens: Annotated[CountOf | None, DRAFTED_TOKENS] = None
     accepted_tokens: Annotated[CountOf | None, ACCEPTED_TOKENS] = None
@@ -87,18 +80,11 @@ class Speculation(Struct, frozen=True, kw_only=True):
     mean_acceptance_length: Annotated[Number | None, ACCEPTANCE_LENGTH] = None
 
 
-def _failures(metric: str, title: str, text: str) -> ServerFigure:
-    return row(Count(Reading(metric)), title, text, better="lower")
-
-
 TRANSFERS = row(
-    Count(Reading(f"{names.TRANSFER}_count")),
-    "KV transfers",
-    "fetches of the KV blocks of a request from another server",
+    Count(f"{names.TRANSFER}_count"), "KV transfers", "fetches of the KV blocks of a request from another server"
 )
 TRANSFER_TIME = row(HistogramMean(names.TRANSFER), "KV transfer", "time of a fetch from its start to the last block")
 _POST = row(HistogramMean(names.TRANSFER_POST), "KV transfer, start", "time to start a fetch, in the transfer's")
-_BYTES = Reading(f"{names.TRANSFER_BYTES}_sum")
 _FETCHING = "requests that wait for the start of a fetch, for its end, or for their place after it; in the queue time"
 _UNTOLD = "ends of a fetch of which the other server was not told, so that it holds the blocks until they expire"
 _EXPIRED = "requests whose blocks nobody fetched in time, at the server that held them"
@@ -111,54 +97,51 @@ class Transfer(Struct, frozen=True, kw_only=True):
     time_ms: Annotated[Histogram | None, TRANSFER_TIME] = None
     start_ms: Annotated[Histogram | None, _POST] = None
     bytes: Annotated[
-        CountOf | None, row(Count(_BYTES), "KV transferred", "bytes of the fetched KV blocks", unit="bytes")
+        CountOf | None,
+        row(Count(f"{names.TRANSFER_BYTES}_sum"), "KV transferred", "bytes of the fetched KV blocks", unit="bytes"),
     ] = None
     fetching: Annotated[
-        MeanAndMax | None, row(Gauge(Reading(names.FETCHING)), "requests that fetch KV", _FETCHING, better="lower")
+        MeanAndMax | None, row(Gauge(names.FETCHING), "requests that fetch KV", _FETCHING, better="lower")
     ] = None
     failed: Annotated[
-        CountOf | None, _failures(names.TRANSFER_FAILURES, "KV transfers failed", "fetches that failed")
+        CountOf | None, unwanted(names.TRANSFER_FAILURES, "KV transfers failed", "fetches that failed")
     ] = None
     notifications_failed: Annotated[
-        CountOf | None, _failures(names.TRANSFER_LOST, "KV notifications failed", _UNTOLD)
+        CountOf | None, unwanted(names.TRANSFER_LOST, "KV notifications failed", _UNTOLD)
     ] = None
-    expired: Annotated[CountOf | None, _failures(names.TRANSFER_EXPIRED, "KV blocks expired", _EXPIRED)] = None
+    expired: Annotated[CountOf | None, unwanted(names.TRANSFER_EXPIRED, "KV blocks expired", _EXPIRED)] = None
     notifications_late: Annotated[
         CountOf | None,
-        _failures(names.TRANSFER_LATE, "KV notifications late", "ends of a fetch after its blocks expired"),
+        unwanted(names.TRANSFER_LATE, "KV notifications late", "ends of a fetch after its blocks expired"),
     ] = None
 
 
 GPU_USE = row(
-    Gauge(Reading(names.GPU_USE, "highest"), scale=0.01),
+    Gauge(names.GPU_USE, "highest", scale=0.01),
     "GPU use",
-    "DCGM_FI_DEV_GPU_UTIL: share of time in which a kernel ran on the GPU, not its load. Maximum over GPUs",
+    f"{names.GPU_USE}: share of time in which a kernel ran on the GPU, not its load. Maximum over GPUs",
     form="share",
-    layer="system",
     live=("GPU use", "GPU, %"),
 )
 GPU_MEMORY = row(
-    Gauge(Reading(names.GPU_MEMORY)),
+    Gauge(names.GPU_MEMORY),
     "GPU memory",
-    "DCGM_FI_DEV_FB_USED, summed over GPUs",
+    f"{names.GPU_MEMORY}, summed over GPUs",
     unit="MiB",
-    layer="system",
     chart=("used", "GPU memory, MiB"),
 )
 GPU_POWER = row(
-    Gauge(Reading(names.GPU_POWER)),
+    Gauge(names.GPU_POWER),
     "GPU power",
-    "DCGM_FI_DEV_POWER_USAGE, summed over GPUs",
+    f"{names.GPU_POWER}, summed over GPUs",
     unit="W",
-    layer="system",
     live=("GPU power, W", "GPU power, W"),
 )
 GPU_CLOCK = row(
-    Gauge(Reading(names.GPU_SM_CLOCK, "lowest")),
+    Gauge(names.GPU_SM_CLOCK, "lowest"),
     "GPU clock",
-    "DCGM_FI_DEV_SM_CLOCK, minimum over GPUs",
+    f"{names.GPU_SM_CLOCK}, minimum over GPUs",
     unit="MHz",
-    layer="system",
     chart=("SM", "GPU clock, MHz"),
 )
 
@@ -166,23 +149,22 @@ GPU_CLOCK = row(
 GPU_ENERGY = row(
     Energy(),
     "GPU energy",
-    "energy of all GPUs over the measure phase: DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION between its updates; of a GPU without the "
-    "counter mean power x time",
+    f"energy of all GPUs over the measure phase: {names.GPU_ENERGY} between its updates; of a GPU without the counter mean "
+    "power x time",
     unit="J",
-    layer="system",
     better="lower",
 )
 GPU_COUNTED_POWER = row(
-    Energy(per_s=True), "GPU power, counted", "the same / time, if all GPUs have the counter", unit="W", layer="system"
+    Energy(per_s=True), "GPU power, counted", "the same / time, if all GPUs have the counter", unit="W"
 )
 
 
 class Gpu(Struct, frozen=True, kw_only=True):
     """Figures of a GPU exporter, over the scrapes of the measure phase."""
 
-    gpus: Annotated[CountOf | None, Meta(description="GPUs on the page, as boards; null: none with a name")] = None
+    gpus: Annotated[CountOf | None, means("GPUs on the page, as boards; null: none with a name")] = None
     energy_from: Annotated[
-        str | None, Meta(description="`counters`, `power gauges` or `counters and power gauges`; null: not known")
+        str | None, means("`counters`, `power gauges` or `counters and power gauges`; null: not known")
     ] = None
     use: Annotated[MeanAndMax | None, GPU_USE] = None
     memory_mib: Annotated[MeanAndMax | None, GPU_MEMORY] = None
@@ -192,35 +174,26 @@ class Gpu(Struct, frozen=True, kw_only=True):
     counted_power_w: Annotated[Number | None, GPU_COUNTED_POWER] = None
 
 
-REQUESTS = row(
-    Count(Reading(names.ROUTER_REQUESTS)), "requests at the router", "requests that the router received, each once"
-)
+REQUESTS = row(Count(names.ROUTER_REQUESTS), "requests at the router", "requests that the router received, each once")
 ATTEMPTS = row(
-    Count(Reading(names.ROUTER_ATTEMPTS)),
+    Count(names.ROUTER_ATTEMPTS),
     "attempts of the router",
     "requests that the router sent to servers, repeated ones included; Envoy's are to all clusters, also ext_proc",
 )
-ROUTER_FAILED = row(
-    Count(Reading(names.ROUTER_FAILED)),
+ROUTER_FAILED = unwanted(
+    names.ROUTER_FAILED,
     "failures at the router",
     "attempts that failed, also if a repeated one did not; of llm-d: requests",
     label="failed attempts",
-    better="lower",
 )
-RETRIES = row(
-    Count(Reading(names.ROUTER_RETRIES)),
-    "retries of the router",
-    "attempts that repeated an earlier one",
-    label="retries",
-    better="lower",
+RETRIES = unwanted(
+    names.ROUTER_RETRIES, "retries of the router", "attempts that repeated an earlier one", label="retries"
 )
 IN_FLIGHT = row(
-    Gauge(Reading(names.ROUTER_IN_FLIGHT)),
-    "in flight at the router",
-    "requests that it has sent and whose answer has not ended",
+    Gauge(names.ROUTER_IN_FLIGHT), "in flight at the router", "requests that it has sent and whose answer has not ended"
 )
 ROUTER_WAITING = row(
-    Gauge(Reading(names.ROUTER_WAITING)),
+    Gauge(names.ROUTER_WAITING),
     "waiting in the router",
     "requests in the router's own queue",
     label="waiting",
@@ -235,7 +208,7 @@ class Router(Struct, frozen=True, kw_only=True):
     """Figures of a router or gateway in front of servers."""
 
     attempts_by_server: Annotated[
-        dict[str, CountOf], Meta(description="requests to each server, by the name that the router has for it")
+        dict[str, CountOf], means("requests to each server, by the name that the router has for it")
     ] = {}
     requests: Annotated[CountOf | None, REQUESTS] = None
     attempts: Annotated[CountOf | None, ATTEMPTS] = None

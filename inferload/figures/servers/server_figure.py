@@ -42,7 +42,6 @@ class ServerFigure(Figure, frozen=True, kw_only=True):
     """
 
     key: str = ""
-    unit: str = ""
     formula: Formula
     layer: Layer = "engine"
     label: str = ""
@@ -54,9 +53,10 @@ class ServerFigure(Figure, frozen=True, kw_only=True):
         structs.force_setattr(self, "label", self.label or self.title)
 
     def place(self, entry_key: str, block: str | None) -> None:
-        """Set where it is in an entry, and its key if it has none yet."""
+        """Set where it is in an entry, its key if it has none yet, and the layer of GPUs."""
         key = self.key or (f"{block}_{entry_key}" if block in (*OF_OTHER_PAGES, TRANSFER) else entry_key)
-        for name, value in (("entry_key", entry_key), ("block", block), ("key", key)):
+        layer = "system" if block == GPU else self.layer
+        for name, value in (("entry_key", entry_key), ("block", block), ("key", key), ("layer", layer)):
             structs.force_setattr(self, name, value)
 
     def number(self, window: Window, statistic: Statistic = "mean") -> float | None:
@@ -122,14 +122,16 @@ _USUAL: Mapping[type, dict[str, Any]] = {
 
 
 def row(formula: Formula, title: str, text: str, **more: Any) -> ServerFigure:
-    """Return a figure with the fields that most figures of its formula have, and `more`.
-
-    `live`: label and panel of a headline; `chart`: the same of another figure.
-    """
+    """Return a figure with usual fields of its formula and `more`. `live`: label and panel of a headline, `chart`: of others."""
     for name in {"live", "chart"} & more.keys():
         more["label"], more["panel"] = more.pop(name)
         more["headline"] = name == "live"
     return ServerFigure(title=title, text=text, formula=formula, **_USUAL.get(type(formula), {}) | more)
+
+
+def unwanted(metric: str, title: str, text: str, **more: Any) -> ServerFigure:
+    """Return the figure of a counter of what should not happen."""
+    return row(Count(metric), title, text, better="lower", **more)
 
 
 def statistic_of(value: FigureValue, statistic: str | None) -> float | None:

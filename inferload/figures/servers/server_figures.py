@@ -6,71 +6,54 @@ scraper, the glossary and the reference pages. Names of other engines' metrics a
 
 from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
-from typing import Annotated
+from typing import Annotated, get_args
 
-from msgspec import Meta, Struct
+from msgspec import Struct
 
 from inferload.base.json_text import Count as CountOf
-from inferload.base.json_text import Number
+from inferload.base.json_text import Number, means
 from inferload.figures.pages import metric_names as names
 from inferload.figures.pages.page_kinds import PREFIXES, PageKind
 from inferload.figures.servers.server_blocks import Gpu, Router, Speculation, Transfer, WaitingByReason
 from inferload.figures.servers.server_entry import Histogram, MeanAndMax, ServerFacts
-from inferload.figures.servers.server_figure import GPU, ROUTER, SPEC_DECODE, TIERS, TRANSFER, ServerFigure, row
-from inferload.figures.servers.server_formulas import (
-    Count,
-    Gauge,
-    HistogramMean,
-    HitRate,
-    Rate,
-    Ratio,
-    Reading,
-    Restarts,
-)
+from inferload.figures.servers.server_figure import GPU, ROUTER, ServerFigure, row, unwanted
+from inferload.figures.servers.server_formulas import Count, Gauge, HistogramMean, HitRate, Rate, Ratio, Restarts
 from inferload.figures.servers.tier_figures import Tiers
 
-_COMPUTED = Reading(names.PROMPT_TOKENS_BY_SOURCE, label=("source", names.LOCAL_COMPUTE))
+_COMPUTED = ("source", names.LOCAL_COMPUTE)
 _KV, _OUTPUT, _PROMPT, _REQUESTS = ("KV cache and cache hits, %", "output, tok/s", "prompt, tok/s", "requests")
+_BLOCKS_IN_USE = f"{names.KV_CACHE_USAGE}: blocks in use by requests; cached blocks that no request uses count as free"
 
 
 class Engine(Struct, frozen=True, kw_only=True):
     """Gauges of one engine of a server."""
 
-    engine: Annotated[str | None, Meta(description="label of the engine, or labels")] = None
-    kv_cache_size_tokens: Annotated[CountOf | None, Meta(description="tokens that fit into its KV cache")] = None
-    kv_cache_usage: Annotated[
-        MeanAndMax,
-        Meta(
-            description="vllm:kv_cache_usage_perc: blocks in use by requests; cached blocks that no request uses count as free"
-        ),
-    ] = MeanAndMax()
-    requests_running: Annotated[MeanAndMax, Meta(description="vllm:num_requests_running")] = MeanAndMax()
-    requests_waiting: Annotated[MeanAndMax, Meta(description="vllm:num_requests_waiting")] = MeanAndMax()
+    engine: Annotated[str | None, means("label of the engine, or labels")] = None
+    kv_cache_size_tokens: Annotated[CountOf | None, means("tokens that fit into its KV cache")] = None
+    kv_cache_usage: Annotated[MeanAndMax, means(_BLOCKS_IN_USE)] = MeanAndMax()
+    requests_running: Annotated[MeanAndMax, means("vllm:num_requests_running")] = MeanAndMax()
+    requests_waiting: Annotated[MeanAndMax, means("vllm:num_requests_waiting")] = MeanAndMax()
 
 
 KV_CACHE_USAGE = row(
-    Gauge(Reading(names.KV_CACHE_USAGE, "highest")),
+    Gauge(names.KV_CACHE_USAGE, "highest"),
     "KV cache usage",
-    "vllm:kv_cache_usage_perc: blocks in use by requests; cached blocks that no request uses count as "
-    "free. Maximum over engines",
+    f"{_BLOCKS_IN_USE}. Maximum over engines",
     form="share",
     live=("KV", _KV),
 )
 RUNNING = row(
-    Gauge(Reading(names.RUNNING)),
-    "requests running",
-    "vllm:num_requests_running, summed over engines",
-    live=("running", _REQUESTS),
+    Gauge(names.RUNNING), "requests running", f"{names.RUNNING}, summed over engines", live=("running", _REQUESTS)
 )
 WAITING = row(
-    Gauge(Reading(names.WAITING)),
+    Gauge(names.WAITING),
     "requests waiting",
-    "vllm:num_requests_waiting, summed over engines",
+    f"{names.WAITING}, summed over engines",
     better="lower",
     live=("waiting", _REQUESTS),
 )
 BEFORE_FIRST_TOKEN = row(
-    Gauge(Reading(names.BEFORE_FIRST_TOKEN)),
+    Gauge(names.BEFORE_FIRST_TOKEN),
     "requests before their first token",
     "requests in a front end without a first token: waiting or in prefill",
     better="lower",
@@ -84,120 +67,101 @@ HIT_RATE = row(
     live=("hits", _KV),
 )
 PREFIX_QUERIES = row(
-    Count(Reading(names.PREFIX_QUERIES)), "prefix cache queries", "prompt tokens looked up in the cache", unit="tokens"
+    Count(names.PREFIX_QUERIES), "prefix cache queries", "prompt tokens looked up in the cache", unit="tokens"
 )
 PREFIX_HITS = row(
-    Count(Reading(names.PREFIX_HITS)),
+    Count(names.PREFIX_HITS),
     "prefix cache hits",
     "prompt tokens found in the prefix cache",
     unit="tokens",
     better="higher",
 )
 CACHED_TOKENS = row(
-    Count(Reading(names.PROMPT_TOKENS_CACHED)),
+    Count(names.PROMPT_TOKENS_CACHED),
     "cached prompt tokens",
     "vllm:prompt_tokens_cached_total: prompt tokens taken from a cache",
     better="higher",
 )
 MM_HIT_RATE = row(
-    Ratio(Reading(names.MM_HITS), Reading(names.MM_QUERIES)),
+    Ratio(names.MM_HITS, names.MM_QUERIES),
     "MM cache hit rate",
     "multi-modal inputs found in the processor cache",
     form="share",
     better="higher",
     live=("multi-modal hits", _KV),
 )
-PREEMPTIONS = row(
-    Count(Reading(names.PREEMPTIONS)),
+PREEMPTIONS = unwanted(
+    names.PREEMPTIONS,
     "preemptions",
     "preempted requests, which are recomputed; no token counter has this work",
-    better="lower",
     headline=True,
     panel="preemptions, /s",
 )
-FINISHED = row(Count(Reading(names.FINISHED)), "requests finished", "vllm:request_success_total")
-FAILED = row(
-    Count(Reading(names.FAILED)), "requests failed at the server", "requests that it counts as failed", better="lower"
-)
-MIGRATIONS = row(
-    Count(Reading(names.MIGRATIONS)), "migrations", "requests that a front end moved to another worker", better="lower"
-)
-REJECTIONS = row(
-    Count(Reading(names.REJECTIONS)), "rejections", "requests refused because of a full queue", better="lower"
-)
+FINISHED = row(Count(names.FINISHED), "requests finished", "vllm:request_success_total")
+FAILED = unwanted(names.FAILED, "requests failed at the server", "requests that it counts as failed")
+MIGRATIONS = unwanted(names.MIGRATIONS, "migrations", "requests that a front end moved to another worker")
+REJECTIONS = unwanted(names.REJECTIONS, "rejections", "requests refused because of a full queue")
 PROMPT_TOKENS = row(
-    Count(Reading(names.PROMPT_TOKENS)), "prompt tokens of the server", "vllm:prompt_tokens_total, with cached tokens"
+    Count(names.PROMPT_TOKENS), "prompt tokens of the server", "vllm:prompt_tokens_total, with cached tokens"
 )
-GENERATION_TOKENS = row(Count(Reading(names.GENERATION_TOKENS)), "generation tokens", "vllm:generation_tokens_total")
+GENERATION_TOKENS = row(Count(names.GENERATION_TOKENS), "generation tokens", "vllm:generation_tokens_total")
 PROMPT_RATE = row(
-    Rate(Reading(names.PROMPT_TOKENS)),
+    Rate(names.PROMPT_TOKENS),
     "prompt",
     "vllm:prompt_tokens_total per second, including cached tokens",
     better="higher",
     live=("prompt tok/s", _PROMPT),
 )
 COMPUTED_RATE = row(
-    Rate(_COMPUTED),
+    Rate(names.PROMPT_TOKENS_BY_SOURCE, label=_COMPUTED),
     "prompt computed",
     "prompt tokens per second that were computed (source local_compute), without recomputation after preemptions",
     chart=("computed tok/s", _PROMPT),
 )
 GENERATION_RATE = row(
-    Rate(Reading(names.GENERATION_TOKENS)),
+    Rate(names.GENERATION_TOKENS),
     "generation",
     "vllm:generation_tokens_total per second",
     better="higher",
     live=("generation tok/s", _OUTPUT),
 )
 PREFILL_SPEED = row(
-    Ratio(_COMPUTED, Reading(names.PREFILL_SECONDS)),
+    Ratio(names.PROMPT_TOKENS_BY_SOURCE, names.PREFILL_SECONDS, _COMPUTED),
     "prefill of a request",
     "computed prompt tokens / seconds of prefill, summed over requests: the speed of one request",
     unit="tok/s",
     better="higher",
 )
 DECODE_SPEED = row(
-    Ratio(Reading(names.GENERATION_TOKENS), Reading(names.DECODE_SECONDS)),
+    Ratio(names.GENERATION_TOKENS, names.DECODE_SECONDS),
     "decode of a request",
     "output tokens / seconds of decode, summed over requests: the speed of one request",
     unit="tok/s",
     better="higher",
 )
-TTFT = row(
-    HistogramMean(names.TTFT),
-    "engine TTFT",
-    "histogram of the server, from receipt of the request; p50 and p99: bounds of the bucket",
-    key="engine_ttft_ms",
+TTFT, ITL, E2E = (
+    row(
+        HistogramMean(family),
+        f"engine {name}",
+        f"histogram of the server, {text}; p50 and p99: bounds of the bucket",
+        key=f"engine_{name.lower()}_ms",
+    )
+    for family, name, text in (
+        (names.TTFT, "TTFT", "from receipt of the request"),
+        (names.ITL, "ITL", "one sample per output of a request"),
+        (names.E2E, "E2E", "from receipt of the request to its end"),
+    )
 )
-ITL = row(
-    HistogramMean(names.ITL),
-    "engine ITL",
-    "histogram of the server, one sample per output of a request; p50 and p99: bounds of the bucket",
-    key="engine_itl_ms",
-)
-QUEUE = row(
-    HistogramMean(names.QUEUE, names.E2E),
-    "engine queue",
-    "arrival to first scheduling, requests that ended in the window",
-)
-PREFILL = row(
-    HistogramMean(names.PREFILL, names.E2E),
-    "engine prefill",
-    "first scheduling to first token, requests that ended in the window",
-)
-DECODE = row(
-    HistogramMean(names.DECODE, names.E2E),
-    "engine decode",
-    "first token to last token, requests that ended in the window",
-)
-E2E = row(
-    HistogramMean(names.E2E),
-    "engine E2E",
-    "histogram of the server, from receipt of the request to its end; p50 and p99: bounds of the bucket",
-    key="engine_e2e_ms",
+QUEUE, PREFILL, DECODE = (
+    row(HistogramMean(family, names.E2E), title, f"{text}, requests that ended in the window")
+    for family, title, text in (
+        (names.QUEUE, "engine queue", "arrival to first scheduling"),
+        (names.PREFILL, "engine prefill", "first scheduling to first token"),
+        (names.DECODE, "engine decode", "first token to last token"),
+    )
 )
 PROCESS_CPU = row(
-    Rate(Reading(names.PROCESS_CPU)),
+    Rate(names.PROCESS_CPU),
     "front end CPU",
     "CPU time per second of the process that serves the metrics",
     unit="cores",
@@ -213,13 +177,13 @@ RESTARTS = row(
 
 class Server(ServerFacts, frozen=True, kw_only=True):
     # Without a docstring: that of the facts is the text of the reference page.
-    engines: Annotated[list[Engine], Meta(description="gauges of each engine")] = []
+    engines: Annotated[list[Engine], means("gauges of each engine")] = []
     kv_cache_usage: Annotated[MeanAndMax | None, KV_CACHE_USAGE] = None
     requests_running: Annotated[MeanAndMax | None, RUNNING] = None
     requests_waiting: Annotated[MeanAndMax | None, WAITING] = None
     requests_before_first_token: Annotated[MeanAndMax | None, BEFORE_FIRST_TOKEN] = None
     waiting_by_reason: Annotated[
-        WaitingByReason | None, Meta(description="waiting requests by reason; null if the server does not report it")
+        WaitingByReason | None, means("waiting requests by reason; null if the server does not report it")
     ] = None
     prefix_cache_hit_rate: Annotated[Number | None, HIT_RATE] = None
     prefix_cache_queries: Annotated[CountOf | None, PREFIX_QUERIES] = None
@@ -238,11 +202,9 @@ class Server(ServerFacts, frozen=True, kw_only=True):
     generation_tok_per_s: Annotated[Number | None, GENERATION_RATE] = None
     prefill_tok_per_s: Annotated[Number | None, PREFILL_SPEED] = None
     decode_tok_per_s: Annotated[Number | None, DECODE_SPEED] = None
-    spec_decode: Annotated[Speculation | None, Meta(description="speculative decoding; null without drafts")] = None
-    tiers: Annotated[
-        Tiers | None, Meta(description="tiers of the KV cache; null if only the engine's memory is used")
-    ] = None
-    transfer: Annotated[Transfer | None, Meta(description="KV transfer; null without any")] = None
+    spec_decode: Annotated[Speculation | None, means("speculative decoding; null without drafts")] = None
+    tiers: Annotated[Tiers | None, means("tiers of the KV cache; null if only the engine's memory is used")] = None
+    transfer: Annotated[Transfer | None, means("KV transfer; null without any")] = None
     ttft_ms: Annotated[Histogram | None, TTFT] = None
     itl_ms: Annotated[Histogram | None, ITL] = None
     queue_ms: Annotated[Histogram | None, QUEUE] = None
@@ -250,17 +212,14 @@ class Server(ServerFacts, frozen=True, kw_only=True):
     decode_ms: Annotated[Histogram | None, DECODE] = None
     e2e_ms: Annotated[Histogram | None, E2E] = None
     process_cpu_share: Annotated[Number | None, PROCESS_CPU] = None
-    gpu: Annotated[Gpu | None, Meta(description="figures of a GPU exporter; null for an engine")] = None
-    router: Annotated[Router | None, Meta(description="figures of a router or gateway; null for others")] = None
+    gpu: Annotated[Gpu | None, means("figures of a GPU exporter; null for an engine")] = None
+    router: Annotated[Router | None, means("figures of a router or gateway; null for others")] = None
     restarts: Annotated[CountOf | None, RESTARTS] = None
 
 
-BLOCKS: Mapping[str, type[Struct]] = MappingProxyType(
-    {
-        "waiting_by_reason": WaitingByReason,
-        **{SPEC_DECODE: Speculation, TRANSFER: Transfer, TIERS: Tiers, GPU: Gpu, ROUTER: Router},
-    }
-)
+_BLOCKS = (WaitingByReason, Speculation, Tiers, Transfer, Gpu, Router)
+_TYPES = {name: get_args(get_args(hint)[0])[0] for name, hint in Server.__annotations__.items()}
+BLOCKS: Mapping[str, type[Struct]] = {name: each for name, each in _TYPES.items() if each in _BLOCKS}
 
 
 def _rows(entry: type[Struct], block: str | None = None) -> Iterator[ServerFigure]:
@@ -276,15 +235,6 @@ def _rows(entry: type[Struct], block: str | None = None) -> Iterator[ServerFigur
 
 SERVER_FIGURES = tuple(_rows(Server))
 BY_KEY = MappingProxyType({row.key: row for row in SERVER_FIGURES})
-WAITING_CAPACITY = BY_KEY["waiting_capacity"]
-WAITING_DEFERRED = BY_KEY["waiting_deferred"]
-DRAFTS = BY_KEY["drafts"]
-DRAFTED_TOKENS = BY_KEY["drafted_tokens"]
-ACCEPTED_TOKENS = BY_KEY["accepted_tokens"]
-DRAFTED_RATE = BY_KEY["drafted_tok_per_s"]
-ACCEPTED_RATE = BY_KEY["accepted_tok_per_s"]
-ACCEPTANCE_RATE = BY_KEY["acceptance_rate"]
-ACCEPTANCE_LENGTH = BY_KEY["mean_acceptance_length"]
 OF_STREAMS = (TTFT, ITL, DECODE, GENERATION_TOKENS, GENERATION_RATE)  # which say nothing of requests of texts
 ROUTER_DELAYS = tuple(BY_KEY[f"router_{name}"] for name in ("retries", "failed", "waiting", "queue_ms"))
 # What each engine of a page has.
@@ -320,5 +270,4 @@ def values(key: str, statistic: str | None, servers: Sequence[ServerFacts]) -> d
     with_it = {entry.role for entry in expected if found[entry.target] is not None}
     read = [entry for entry in expected if entry.role is not None and entry.window_s is not None]
     excused |= {entry.target for entry in read if with_it and entry.role not in with_it}
-    able = {target: value for target, value in found.items() if value is not None or target not in excused}
-    return able or found
+    return {target: value for target, value in found.items() if value is not None or target not in excused} or found

@@ -80,10 +80,17 @@ class Formula(Protocol):
 
 
 class _OfOne(Struct, frozen=True):
-    """Value of one reading."""
+    """Value of one metric, read as `Reading` has it, multiplied by `scale`."""
 
     statistics: ClassVar[tuple[Statistic, ...]] = ()
-    reading: Reading
+    metric: str
+    over: Over = "sum"
+    label: tuple[str, str] | None = None
+    scale: float = 1.0
+
+    @property
+    def reading(self) -> Reading:
+        return Reading(self.metric, self.over, self.label)
 
     @property
     def readings(self) -> tuple[Reading, ...]:
@@ -91,19 +98,16 @@ class _OfOne(Struct, frozen=True):
 
 
 class Gauge(_OfOne, frozen=True):
-    """A gauge over the scrapes of a window, multiplied by `scale`."""
+    """A gauge over the scrapes of a window."""
 
     statistics: ClassVar[tuple[Statistic, ...]] = ("mean", "max")
-    scale: float = 1.0
 
     def value(self, window: Window, statistic: Statistic = "mean") -> Floats:
         return np.asarray(window.gauge(self.reading, statistic) * self.scale)
 
 
 class Count(_OfOne, frozen=True):
-    """Increase of a counter, multiplied by `scale`."""
-
-    scale: float = 1.0
+    """Increase of a counter."""
 
     def value(self, window: Window, statistic: Statistic = "mean") -> Floats:
         return np.asarray(window.delta(self.reading) * self.scale)
@@ -113,24 +117,25 @@ class Rate(_OfOne, frozen=True):
     """Increase of a counter per second."""
 
     def value(self, window: Window, statistic: Statistic = "mean") -> Floats:
-        return window.per_s(self.reading)
+        return np.asarray(window.per_s(self.reading) * self.scale)
 
 
 class Ratio(Struct, frozen=True):
-    """`plus` + `scale` x increase of one counter / increase of another; unknown without an increase of the latter."""
+    """`plus` + `scale` x increase of a counter (with `label`) / increase of another; unknown without an increase of the latter."""
 
     statistics: ClassVar[tuple[Statistic, ...]] = ()
-    part: Reading
-    whole: Reading
+    part: str
+    whole: str
+    label: tuple[str, str] | None = None
     plus: float = 0.0
     scale: float = 1.0
 
     @property
-    def readings(self) -> tuple[Reading, ...]:
-        return (self.part, self.whole)
+    def readings(self) -> tuple[Reading, Reading]:
+        return Reading(self.part, label=self.label), Reading(self.whole)
 
     def value(self, window: Window, statistic: Statistic = "mean") -> Floats:
-        return np.asarray(self.plus + self.scale * _quotient(window.delta(self.part), window.delta(self.whole)))
+        return np.asarray(self.plus + self.scale * _quotient(*map(window.delta, self.readings)))
 
 
 class HistogramMean(Struct, frozen=True):
@@ -172,9 +177,9 @@ class HitRate(Struct, frozen=True):
     """Hits over tokens looked up; on a page without that counter, cached over prompt tokens, else the server's own gauge."""
 
     statistics: ClassVar[tuple[Statistic, ...]] = ()
-    looked_up: ClassVar[Ratio] = Ratio(Reading(names.PREFIX_HITS), Reading(names.PREFIX_QUERIES))
-    cached: ClassVar[Ratio] = Ratio(Reading(names.PROMPT_TOKENS_CACHED), Reading(names.PROMPT_TOKENS))
-    gauge: ClassVar[Gauge] = Gauge(Reading(names.HIT_RATE, "highest"))
+    looked_up: ClassVar[Ratio] = Ratio(names.PREFIX_HITS, names.PREFIX_QUERIES)
+    cached: ClassVar[Ratio] = Ratio(names.PROMPT_TOKENS_CACHED, names.PROMPT_TOKENS)
+    gauge: ClassVar[Gauge] = Gauge(names.HIT_RATE, "highest")
 
     @property
     def alternatives(self) -> tuple[tuple[Reading, ...], ...]:
@@ -188,7 +193,7 @@ class HitRate(Struct, frozen=True):
     def value(self, window: Window, statistic: Statistic = "mean") -> Floats:
         source = self.source(window)
         if source is None:
-            return window.delta(self.looked_up.part) * np.nan
+            return window.delta(self.readings[0]) * np.nan
         formulas: dict[str, Formula] = {"queries": self.looked_up, "prompt tokens": self.cached, GAUGE: self.gauge}
         return formulas[source].value(window)
 
@@ -207,15 +212,16 @@ class HitShare(_OfOne, frozen=True):
     @property
     def alternatives(self) -> tuple[tuple[Reading, Reading], ...]:
         """Readings of each source."""
-        return tuple((self.reading, whole) for whole in (HitRate.looked_up.whole, HitRate.cached.whole))
+        return tuple((self.reading, of.readings[1]) for of in (HitRate.looked_up, HitRate.cached))
 
     @property
     def readings(self) -> tuple[Reading, ...]:
         return tuple(dict.fromkeys(chain.from_iterable(self.alternatives)))
 
     def value(self, window: Window, statistic: Statistic = "mean") -> Floats:
-        of_queries, of_prompts = (Ratio(*each) for each in self.alternatives)
-        return (of_queries if np.nansum(window.delta(of_queries.whole)) > 0 else of_prompts).value(window)
+        of_queries, of_prompts = self.alternatives
+        part, whole = of_queries if np.nansum(window.delta(of_queries[1])) > 0 else of_prompts
+        return _quotient(window.delta(part), window.delta(whole))
 
 
 GAUGE = "gauge"  # source of a hit rate that the server computed

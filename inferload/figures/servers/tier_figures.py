@@ -2,14 +2,14 @@
 
 from typing import Annotated
 
-from msgspec import Meta, Struct
+from msgspec import Struct
 
 from inferload.base.json_text import Count as CountOf
-from inferload.base.json_text import Number
+from inferload.base.json_text import Number, means
 from inferload.figures.pages import metric_names as names
 from inferload.figures.servers.server_entry import MeanAndMax
-from inferload.figures.servers.server_figure import ServerFigure, row
-from inferload.figures.servers.server_formulas import MS_PER_S, Count, Gauge, HitShare, Ratio, Reading
+from inferload.figures.servers.server_figure import ServerFigure, row, unwanted
+from inferload.figures.servers.server_formulas import MS_PER_S, Count, Gauge, HitShare, Ratio
 
 _GB = 1e-9
 _SUMMED = "summed over operations: the speed of one"
@@ -17,46 +17,42 @@ _SUMMED = "summed over operations: the speed of one"
 
 def _share(source: str, name: str, where: str) -> ServerFigure:
     text = f"prompt tokens whose KV came from {where} / prompt tokens looked up at admission"
-    reading = Reading(names.CACHED_BY_SOURCE, label=("source", source))
-    return row(HitShare(reading), f"hit share: {name}", text, form="share", better="higher")
+    formula = HitShare(names.CACHED_BY_SOURCE, label=("source", source))
+    return row(formula, f"hit share: {name}", text, form="share", better="higher")
 
 
 def _gb(metric: str, title: str, text: str) -> ServerFigure:
     text = f"KV moved {text}; of all ranks of a parallel group, of SGLang of one"
-    return row(Count(Reading(metric), _GB), title, text, form="number", unit="GB")
+    return row(Count(metric, scale=_GB), title, text, form="number", unit="GB")
 
 
 def _speed(moved: str, seconds: str, title: str, text: str) -> ServerFigure:
-    formula = Ratio(Reading(moved), Reading(seconds), scale=_GB)
-    return row(formula, title, f"{text}, {_SUMMED}", unit="GB/s", better="higher")
+    return row(Ratio(moved, seconds, scale=_GB), title, f"{text}, {_SUMMED}", unit="GB/s", better="higher")
 
 
 _LOAD_MS = row(
-    Ratio(Reading(names.LOAD_SECONDS), Reading(names.LOADS), scale=MS_PER_S),
+    Ratio(names.LOAD_SECONDS, names.LOADS, scale=MS_PER_S),
     "time of a load",
     "seconds of loads / number of loads; a request can have several",
     unit="ms",
     better="lower",
 )
-LOAD_OF_REQUEST = Ratio(Reading(names.LOAD_SECONDS), Reading(names.FINISHED), scale=MS_PER_S)
+LOAD_OF_REQUEST = Ratio(names.LOAD_SECONDS, names.FINISHED, scale=MS_PER_S)
 _USAGE = row(
-    Gauge(Reading(names.HOST_USAGE, "highest")),
+    Gauge(names.HOST_USAGE, "highest"),
     "host cache usage",
     "share of the cache in host memory that is in use. Maximum over engines",
     form="share",
 )
-_FAILURES = row(
-    Count(Reading(names.OFFLOAD_FAILURES)),
-    "failures of offloading",
-    "allocations and transfers between tiers that failed",
-    better="lower",
+_FAILURES = unwanted(
+    names.OFFLOAD_FAILURES, "failures of offloading", "allocations and transfers between tiers that failed"
 )
 
 
 class Tiers(Struct, frozen=True, kw_only=True):
     """Tiers of the KV cache ([cache](../background/cache.md#tiers)); null if only the engine's memory is used."""
 
-    hits: Annotated[dict[str, CountOf], Meta(description="prompt tokens from each source that had hits")] = {}
+    hits: Annotated[dict[str, CountOf], means("prompt tokens from each source that had hits")] = {}
     device_hit_share: Annotated[Number | None, _share(names.DEVICE, "device", "the memory of the engine")] = None
     host_hit_share: Annotated[Number | None, _share(names.HOST, "host", "the memory of the host")] = None
     disk_hit_share: Annotated[Number | None, _share(names.DISK, "disk", "a disk")] = None

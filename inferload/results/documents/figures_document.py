@@ -3,10 +3,10 @@
 from collections.abc import Sequence
 from typing import Annotated, Literal
 
-from msgspec import Meta, Struct
+from msgspec import Struct
 from msgspec.structs import replace
 
-from inferload.base.json_text import Count, Number
+from inferload.base.json_text import Count, Number, means
 from inferload.base.numbers import number
 from inferload.figures.limits.slo import SLO_MEASURES
 from inferload.turns import states
@@ -15,11 +15,6 @@ QUANTILES = {"p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99, "p999": 0.999}
 LEAST_SHARE = 0.05  # of the offered turns: smaller growth is not distinguished from fluctuation
 GrowthState = Literal["kept up", "overloaded", "unsettled", "undecided"]
 BEYOND = 10  # samples beyond a percentile; with fewer, it is marked and has an interval
-
-
-def means(text: str) -> Meta:
-    """Return the meaning of a key, for its row in docs/reference/summary.md."""
-    return Meta(description=text)
 
 
 def steady(count: int, q: float) -> bool:
@@ -38,8 +33,8 @@ class Growth(Struct, frozen=True):
     high_per_s: Annotated[Number, means("upper end of its 95 % interval")]
     state: Annotated[
         GrowthState,
-        Meta(
-            description="`kept up`; `overloaded`; `unsettled`: the number grew, but the time is too short, compared with a turn, "
+        means(
+            "`kept up`; `overloaded`; `unsettled`: the number grew, but the time is too short, compared with a turn, "
             "to distinguish overload from the start of the load; `undecided`: it did not grow significantly, and the time is too "
             "short to exclude growth that matters ([rules](arrivals.md#detection-of-overload))"
         ),

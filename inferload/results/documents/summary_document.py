@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import msgspec
 from msgspec import Struct
 
-from inferload.base.json_text import Count, Number, Seed
+from inferload.base.json_text import Count, Number, Seed, means
 from inferload.figures.client_figures import CLIENT_FIGURES, ClientFigure
 from inferload.figures.servers.server_figures import Server
 from inferload.results.documents.figures_document import (
@@ -21,7 +21,6 @@ from inferload.results.documents.figures_document import (
     Split,
     Step,
     TurnCounts,
-    means,
 )
 from inferload.results.documents.verdict_document import Conformity, Outcome, Verdict
 

@@ -4,8 +4,7 @@ from typing import Annotated, Literal
 
 from msgspec import Meta, Struct
 
-from inferload.base.json_text import Number
-from inferload.results.documents.figures_document import means
+from inferload.base.json_text import Number, means
 
 NOT_JUDGED = "not judged"  # measurement of a run that never started
 State = Literal["failed", "stopped early", "invalid", "suspect", "passed"]  # worst first

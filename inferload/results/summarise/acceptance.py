@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from msgspec.structs import replace
 
 from inferload.base.numbers import number
-from inferload.figures.servers.server_figures import ACCEPTANCE_LENGTH
+from inferload.figures.servers.server_blocks import ACCEPTANCE_LENGTH
 from inferload.results.documents.summary_document import Results
 from inferload.turns.tally import Tally
 

@@ -6,7 +6,8 @@ from inferload.base.numbers import number, percent
 from inferload.figures.client_figures import CLIENT_FIGURES, GC_PAUSE
 from inferload.figures.figure import Head
 from inferload.figures.rate_figures import ACHIEVED, ATTAINMENT, GOODPUT, INPUT, OFFERED, OUTPUT, TURNS
-from inferload.figures.servers.server_figures import ACCEPTANCE_LENGTH, HIT_RATE
+from inferload.figures.servers.server_blocks import ACCEPTANCE_LENGTH
+from inferload.figures.servers.server_figures import HIT_RATE
 from inferload.figures.table import Cell, Table
 from inferload.figures.turn_figures import TURN_FIGURES, brief_of
 from inferload.results import readers

@@ -15,6 +15,7 @@ from msgspec.structs import replace
 from inferload.base.numbers import number, percent
 from inferload.figures.pages import metric_names as names
 from inferload.figures.servers import server_figures as figures
+from inferload.figures.servers.server_blocks import WAITING_CAPACITY, WAITING_DEFERRED
 from inferload.run.live.scrape_window import LiveWindow, Values
 from inferload.servers.bottleneck import evidence as facts
 from inferload.servers.bottleneck.finding import QUEUED_SHARE, Finding
@@ -26,7 +27,7 @@ from inferload.servers.roles import DECODE
 from inferload.turns.sketch import Floats
 
 _SCRAPES = round(WINDOW_S) + 1  # one per second
-_CAPACITY, _DEFERRED = (row.formula.readings[0].name for row in (figures.WAITING_CAPACITY, figures.WAITING_DEFERRED))
+_CAPACITY, _DEFERRED = (row.formula.readings[0].name for row in (WAITING_CAPACITY, WAITING_DEFERRED))
 _IN_FLIGHT = "turns in flight"  # at the client
 _QUEUED = "queued"  # without a cause that can be stated during the run
 

@@ -5,7 +5,6 @@ from msgspec import Struct
 QUEUED_SHARE = 0.2  # minimum share of scrapes with waiting requests in a queued window
 LEAST_QUEUE_MS = 10.0  # mean queue time that can matter
 MIN_SHARE_FULL = 0.8
-MAX_PREEMPTION_RATIO, LEAST_PREEMPTIONS = 0.05, 10
 HIGH_KV_USAGE = 0.85
 BUSY_CLIENT = 0.85  # of a core, of one process
 
@@ -13,7 +12,7 @@ BUSY_CLIENT = 0.85  # of a core, of one process
 class Finding(Struct, frozen=True):
     """Cause that holds. `weight`: rank; `sentences`: evidence with numbers; `probable`: not proven.
 
-    `figures`: the evidence in a few words, for one line.
+    `figures`: the evidence in a few words, for one line, if not the first sentence.
     """
 
     code: str
@@ -25,7 +24,12 @@ class Finding(Struct, frozen=True):
     @property
     def brief(self) -> str:
         """Cause with its evidence in one line."""
-        return f"{self.named}: {self.figures or self.sentences[0]}"
+        return f"{self.named}: {self.in_a_few_words}"
+
+    @property
+    def in_a_few_words(self) -> str:
+        """The evidence, for one line."""
+        return self.figures or self.sentences[0]
 
     @property
     def named(self) -> str:

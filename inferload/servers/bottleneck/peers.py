@@ -54,10 +54,7 @@ def silence_s(intervals_s: Iterable[float]) -> float:
 
 
 def outliers(peers: Sequence[Peer], silence_s: float) -> list[Outlier]:
-    """Return the servers that are slower than the median of their peers, or silent while they answer; the worst first.
-
-    Peers have the same role.
-    """
+    """Return servers slower than the median of their peers of the same role, or silent while these answer; the worst first."""
     found = [outlier for peer in peers if (outlier := _judged(peer, peers, silence_s)) is not None]
     return sorted(found, key=lambda outlier: -outlier.ratio)
 

@@ -45,15 +45,9 @@ class QueuePhases(Struct):
 
     def _extended(self, level: int, at_s: float, cost: float) -> tuple[float, Phase]:
         """Return the best path to a level of the scrape that follows."""
-        before, phase = min(
-            (
-                (total + (0.0 if previous == level else _CHANGE), path)
-                for previous, (total, path) in enumerate(self._paths)
-            ),
-            key=lambda candidate: candidate[0],
-        )
-        queued = level > 0
-        return before + cost, phase if phase.queued == queued else Phase(queued, self.count, at_s, phase)
+        totals = [total + (0.0 if previous == level else _CHANGE) for previous, (total, _) in enumerate(self._paths)]
+        phase, queued = self._paths[totals.index(min(totals))][1], level > 0
+        return min(totals) + cost, phase if phase.queued == queued else Phase(queued, self.count, at_s, phase)
 
     @property
     def newest(self) -> Phase | None:
@@ -66,21 +60,15 @@ class QueuePhases(Struct):
         """Phases of the most likely levels, oldest first, without those that are too short; at least one after a scrape."""
         if not self._paths:
             return []
-        found = _chain(min(self._paths, key=lambda path: path[0])[1])
+        found: list[Phase] = []
+        phase: Phase | None = min(self._paths, key=lambda path: path[0])[1]
+        while phase is not None:
+            found.insert(0, phase)
+            phase = phase.before
         ends = [*(phase.first for phase in found[1:]), self.count]
         lasting = [phase for phase, end in zip(found, ends, strict=True) if end - phase.first >= _LEAST] or found[-1:]
         first = Phase(lasting[0].queued, found[0].first, found[0].start_s)
-        changes = [later for earlier, later in pairwise(lasting) if later.queued != earlier.queued]
-        return [first, *changes]
-
-
-def _chain(phase: Phase | None) -> list[Phase]:
-    """Return a phase and those before it, oldest first."""
-    chain: list[Phase] = []
-    while phase is not None:
-        chain.append(phase)
-        phase = phase.before
-    return chain[::-1]
+        return [first, *[later for earlier, later in pairwise(lasting) if later.queued != earlier.queued]]
 
 
 def phases_of(scrapes: Scrapes) -> list[Phase]:

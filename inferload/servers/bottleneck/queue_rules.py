@@ -10,25 +10,18 @@ from msgspec import Struct
 
 from inferload.base.numbers import number, percent
 from inferload.servers.bottleneck.evidence import Floats, Served, WindowEvidence, mean_of
-from inferload.servers.bottleneck.finding import (
-    HIGH_KV_USAGE,
-    LEAST_PREEMPTIONS,
-    LEAST_QUEUE_MS,
-    MAX_PREEMPTION_RATIO,
-    MIN_SHARE_FULL,
-    QUEUED_SHARE,
-    Finding,
-)
+from inferload.servers.bottleneck.finding import HIGH_KV_USAGE, LEAST_QUEUE_MS, MIN_SHARE_FULL, QUEUED_SHARE, Finding
 
+_MOST_PREEMPTED, _LEAST_PREEMPTIONS = 0.05, 10  # share of the finished requests, and number
 BUSY_PREFILL = 0.7  # requests in prefill, of a server without decode
 
 
 def preemption(evidence: WindowEvidence) -> Finding | None:
     """Return the finding that requests are preempted and computed again."""
     preemptions, finished = evidence.served.preemptions, evidence.served.finished
-    if preemptions is None or finished is None or preemptions < LEAST_PREEMPTIONS:
+    if preemptions is None or finished is None or preemptions < _LEAST_PREEMPTIONS:
         return None
-    if preemptions / max(1, finished) <= MAX_PREEMPTION_RATIO:
+    if preemptions / max(1, finished) <= _MOST_PREEMPTED:
         return None
     figures = f"{preemptions} preemptions, {finished} requests finished"
     return Finding("preemption-thrash", 5.0, (f"{figures}: preempted requests are recomputed",), figures=figures)
@@ -81,13 +74,9 @@ def sequence_slots(evidence: WindowEvidence) -> Finding | None:
     if known:
         in_use = f"in {in_full} all {use.slots} sequence slots (max-num-seqs){each} were in use"
         figures = f"{number(use.running)} of {use.slots} slots{each}"
-    return Finding(
-        "queue-bound",
-        4.0 if certain else 3.2 if known else 3.0,
-        (_queue(evidence), in_use, _usage(usage)),
-        probable=not certain,
-        figures=f"{figures}, {_waiting(evidence)}",
-    )
+    weight = 4.0 if certain else 3.2 if known else 3.0
+    sentences = (_queue(evidence), in_use, _usage(usage))
+    return Finding("queue-bound", weight, sentences, probable=not certain, figures=f"{figures}, {_waiting(evidence)}")
 
 
 def _queue(evidence: WindowEvidence) -> str:
@@ -154,8 +143,7 @@ def kv_cache(evidence: WindowEvidence) -> Finding | None:
     heads = _heads(evidence)
     if heads is None and usage is not None and usage >= HIGH_KV_USAGE:
         sentences = (queue, _usage(usage), "the prompt length of the head of the queue is not known")
-        figures = f"KV {percent(usage)}, {_waiting(evidence)}"
-        return Finding("kv-bound", 3.0, sentences, probable=True, figures=figures)
+        return Finding("kv-bound", 3.0, sentences, probable=True, figures=f"KV {percent(usage)}, {_waiting(evidence)}")
     if heads is None or evidence.setup.kv is None or not head_exceeds_free(evidence):
         return None
     needed, free, all_blocks = (
@@ -190,9 +178,7 @@ def prefill(evidence: WindowEvidence) -> Finding | None:
         return None
     decode = f", mean decode time {number(decode_ms)} ms" if decode_ms else ""
     figures = f"mean prefill time is {number(prefill_ms)} ms{decode}"
-    return Finding(
-        "prefill-bound", 2.5, (f"few requests waited; {figures}", *_computed(evidence.served)), figures=figures
-    )
+    return Finding("prefill-bound", 2.5, (f"few requests waited; {figures}", *_computed(served)), figures=figures)
 
 
 def _budget_is_used(evidence: WindowEvidence) -> bool | None:

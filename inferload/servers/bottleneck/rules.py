@@ -74,8 +74,7 @@ def _held(evidence: WindowEvidence) -> Finding | None:
     gap = evidence.served.server_itl_ms
     apart = "" if gap is None else f"; the server's mean gap is {number(gap)} ms"
     figures = f"{number(evidence.client.events_per_arrival)} events arrive together{apart}"
-    theirs = "TTFT and ITL are those of what holds the stream, not the server's"
-    return Finding("stream-held", 6.0, (figures, theirs), figures=figures)
+    return Finding("stream-held", 6.0, (figures, "TTFT and ITL are those of what holds the stream, not the server's"))
 
 
 def _extra_ms(evidence: WindowEvidence) -> float | None:
@@ -110,26 +109,22 @@ def _before_server(evidence: WindowEvidence) -> Finding | None:
     if not evidence.client.behind and evidence.client.client_reasons:  # a busy machine, on which the server may be too
         return None
     trip = "" if trip_ms is None else f"; a round trip of the network takes {number(trip_ms)} ms"
-    figures = _both(evidence)
     waits = f"requests wait {number(extra_ms)} ms before the server counts them{trip}"
-    sentences = (figures, waits, *evidence.client.routers)
+    sentences = (_both(evidence), waits, *evidence.client.routers)
     if not evidence.client.behind:
         late = "in a proxy at this address, or because the API server or its machine reads them late"
-        return Finding("before-server", 2.0, (*sentences, late), probable=True, figures=figures)
+        return Finding("before-server", 2.0, (*sentences, late), probable=True)
     if cpu is None:
         late = "in a proxy, gateway or router, or because the API server, whose CPU time is not known, reads them late"
-        return Finding("before-server", _BETWEEN_WEIGHT, (*sentences, late), probable=True, figures=figures)
+        return Finding("before-server", _BETWEEN_WEIGHT, (*sentences, late), probable=True)
     weight = 4.5 if extra_ms > (evidence.served.server_ttft_ms or 0.0) else _BETWEEN_WEIGHT
-    return Finding("before-server", weight, sentences, figures=figures)
+    return Finding("before-server", weight, sentences)
 
 
 def _front_end(evidence: WindowEvidence) -> Finding | None:
     sentences: list[str] = []
-    merged, interval, busy = (
-        evidence.client.tokens_per_event,
-        evidence.setup.stream_interval,
-        evidence.served.server_cpu_share,
-    )
+    merged, interval = evidence.client.tokens_per_event, evidence.setup.stream_interval
+    busy = evidence.served.server_cpu_share
     speculates = evidence.served.mean_acceptance_length is not None
     batches = interval is None or interval > 1  # merged events are configured
     if merged is not None and merged > 1.05 and not speculates and not batches:
@@ -194,7 +189,7 @@ def _tier_load(evidence: WindowEvidence) -> Finding | None:
     if load_ms < LEAST_QUEUE_MS or load_ms <= _LOAD_SHARE * before_ms:
         return None
     figures = f"loads of KV take {number(load_ms)} ms per request, queue and prefill together {number(before_ms)} ms"
-    return Finding("tier-load", 3.6, (figures,), probable=ranks is None or load_ms > before_ms, figures=figures)
+    return Finding("tier-load", 3.6, (figures,), probable=ranks is None or load_ms > before_ms)
 
 
 def _speculation(evidence: WindowEvidence) -> Finding | None:
@@ -218,7 +213,7 @@ def transfer(evidence: WindowEvidence) -> Finding | None:
     figures = f"a transfer takes {number(served.transfer_ms)} ms"
     figures += "" if served.queue_ms is None else f", mean queue time is {number(served.queue_ms)} ms"
     waits = f"{number(waiting)} requests fetched KV blocks on average, {number(capacity)} waited for capacity"
-    return Finding("transfer-bound", 3.1, (figures, waits), figures=figures)
+    return Finding("transfer-bound", 3.1, (figures, waits))
 
 
 def _deferred(evidence: WindowEvidence) -> Finding | None:
@@ -249,10 +244,8 @@ def paused(evidence: WindowEvidence) -> Finding | None:
     scrapes = evidence.scrapes
     if scrapes.in_flight is None or not evidence.client.attributed:
         return None
-    asleep, still = (
-        np.zeros(len(scrapes.in_flight), dtype=bool) if mask is None else mask
-        for mask in (scrapes.asleep, scrapes.still)
-    )
+    never = np.zeros(len(scrapes.in_flight), dtype=np.bool_)
+    asleep, still = (never if mask is None else mask for mask in (scrapes.asleep, scrapes.still))
     nothing_runs = (scrapes.running == 0) & (np.nan_to_num(scrapes.deferred) == 0)
     held = (scrapes.in_flight > 0) & (nothing_runs | asleep | still)
     if np.count_nonzero(held) < _LEAST_HELD or np.mean(held) < _HELD_SHARE:
@@ -264,7 +257,7 @@ def paused(evidence: WindowEvidence) -> Finding | None:
     waited = f"{number(mean_of(scrapes.in_flight[held]))} turns waited for output, and {stands}"
     figures = f"in {percent(float(np.mean(held)), limit=_HELD_SHARE)} of the scrapes {waited}"
     sentences = (figures, "its sleep state is not awake") if certain else (figures,)
-    return Finding("paused", 5.5, sentences, probable=not certain, figures=figures)
+    return Finding("paused", 5.5, sentences, probable=not certain)
 
 
 def _kept_up(evidence: WindowEvidence) -> Finding | None:
@@ -281,12 +274,8 @@ def _kept_up(evidence: WindowEvidence) -> Finding | None:
         sentences.append(f"latencies miss their limit although few requests waited: {', '.join(run.missed)}")
     headroom = _headroom(evidence)
     figures = "; ".join([*sentences[-1:], *headroom[:1]])
-    return Finding(
-        KEPT_UP,
-        0.1,
-        (*sentences, *headroom, *_steady(evidence.served.server_itl_ms, evidence.itl.itl_alone_ms)),
-        figures=figures,
-    )
+    steady = _steady(evidence.served.server_itl_ms, evidence.itl.itl_alone_ms)
+    return Finding(KEPT_UP, 0.1, (*sentences, *headroom, *steady), figures=figures)
 
 
 def _headroom(evidence: WindowEvidence) -> list[str]:

@@ -78,7 +78,7 @@ def counted(server: tuple[str, Gateway]) -> list[int]:
     """Return the counts of a server since its start, 0 for one that it does not have."""
     name, gateway = server
     with urllib.request.urlopen(f"{gateway.url}/metrics", timeout=10) as answer:
-        samples = list(exposition.parse(answer.read().decode()))
+        samples = list(exposition.PromParser().parse(answer.read().decode()))
     return [round(sum(sample.value for sample in samples if sample.metric in metrics)) for metrics in COUNTS[name]]
 
 

@@ -331,8 +331,7 @@ def test_options_are_read_as_the_server_reads_them(
 ) -> None:
     deployed = Deployment(argv=argv)
     assert (max_num_seqs(deployed), stream_interval(deployed)) == (slots, interval)
-    reported = structs.replace(deployed, config={"server": {"scheduler_config": {"max_num_seqs": 24}}})
-    assert max_num_seqs(reported) == 24
+    assert max_num_seqs(structs.replace(deployed, config={"server": {"scheduler_config": {"max_num_seqs": 24}}})) == 24
 
 
 def test_the_report_writes_the_diagnosis(tmp_path: Path) -> None:
@@ -478,8 +477,7 @@ def test_running_requests_are_what_the_page_of_a_server_means_by_them(
         run = with_series(run, name, "engine", {"0": np.full(len(scraped(run).wall_ns), value)})
     hanging = run.turns.with_columns({"first_s": run.turns["sent_s"] + 9.0})
     run = replace(run, turns=hanging, servers={synthetic_run.TARGET: replace(scraped(run), page=page)})
-    codes = {finding.code for finding in diagnosed(run).servers[0].whole.findings}
-    assert (code in codes) == holds
+    assert (code in {finding.code for finding in diagnosed(run).servers[0].whole.findings}) == holds
 
 
 @given(st.integers(3, 30), st.integers(0, 40), st.sampled_from(["running", "tokens"]))
@@ -686,8 +684,7 @@ def test_a_router_has_no_diagnosis_and_is_cited_for_requests_that_wait_before_th
 def test_several_servers_behind_one_address_have_no_diagnosis(tmp_path: Path) -> None:
     run = run_with(tmp_path / "run")
     (server,) = run.servers.values()
-    several = replace(server, metrics={}, replicas=2)
-    diagnoses = diagnosed(replace(run, servers={server.target: several}))
+    diagnoses = diagnosed(replace(run, servers={server.target: replace(server, metrics={}, replicas=2)}))
     text = f"2 servers behind {server.target}: name each with --metrics-url; server figures are left out"
     assert diagnoses.servers == ()
     known = document(diagnoses)

@@ -138,8 +138,7 @@ def test_figures_of_a_log_are_columns_of_the_timeline(run_dir: Path, tmp_path: P
     log = tmp_path / "vllm.log"
     lines = ((4, FIRST), (4, SPECULATION), (9, MORE), (9, FIRST.replace("Engine 000", "Engine 001")))
     log.write_text("".join(stamped(at_s, line) for at_s, line in lines))
-    run = frames.load(OpenRun(run_dir), log)
-    table = timeline.build(run)
+    table = timeline.build(frames.load(OpenRun(run_dir), log))
     by_second = np.stack([table["requests_running@log"], table["kv_cache_usage@log"]]).T
     assert np.flatnonzero(~np.isnan(by_second[:, 0])).tolist() == [4, 9]
     np.testing.assert_allclose(by_second[[4, 9]], [[2, 0.315], [5, 0.4]])  # the sum and the maximum of two engines
@@ -209,10 +208,8 @@ def test_a_report_of_locust_csv_files_names_the_missing_figures(
     assert [rows[3][name] for name in names] == ["8", "4.0", "300.0", ""]
     assert rows[1]["locust_response_ms_p95"] == ""
     assert rows[3]["requests_running"] == "2.0"
-    servers = markdown.partition("## Engine\n")[2]
-    assert re.search(r"^\| requests running \| .*\d", servers, re.MULTILINE)
-    page = (folder / rundir.REPORT_HTML).read_text()
-    assert "Locust response, ms" in page
+    assert re.search(r"^\| requests running \| .*\d", markdown.partition("## Engine\n")[2], re.MULTILINE)
+    assert "Locust response, ms" in (folder / rundir.REPORT_HTML).read_text()
 
 
 @given(
@@ -341,15 +338,13 @@ def test_figures_of_a_gpu_exporter_are_in_timeline_and_report(tmp_path: Path) ->
         columns.append(wall_ns, GPU_TARGET, name, labels, value)
     path = synthetic.write(tmp_path / "run")
     write_part(path / rundir.SERVER_METRICS, 1, columns.to_table())
-    run = frames.load(OpenRun(path))
-    table = timeline.build(run)
+    table = timeline.build(frames.load(OpenRun(path)))
     gpu = [f"{name}@127.0.0.1:9400" for name in ("gpu_use", "gpu_memory_mib", "gpu_power_w", "gpu_sm_clock_mhz")]
     assert [table[name][4] for name in gpu] == [0.9, 40960.0, 600.0, 1410.0]
     assert not [name for name in table if str(name).endswith("@127.0.0.1:9400") and name not in gpu]
     gpu_metrics = (reading.metric for row in SERVER_FIGURES if row.block == GPU for reading in row.formula.readings)
     assert all(name.startswith(KEPT_PREFIXES) for name in gpu_metrics)
-    files = make(OpenRun(path))
-    assert "GPU power, W" in files.html.read_text()
+    assert "GPU power, W" in make(OpenRun(path)).html.read_text()
     assert GPU_TARGET not in json.dumps(json.loads((path / rundir.DIAGNOSIS).read_text()))
     (block,) = servers_block(columns.to_table(), synthetic.START_WALL_NS, synthetic.START_WALL_NS + 11 * synthetic.NS)
     assert block["gpu"]["power_w"] == {"mean": 600.0, "max": 600.0}

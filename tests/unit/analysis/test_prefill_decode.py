@@ -53,8 +53,7 @@ def findings(
 
 
 def scrapes(running: float = 4.0, capacity: float = 0.0, kv: float = 0.2, fetching: float = 0.0) -> Scrapes:
-    values = (running, capacity, fetching, kv, np.nan)
-    full = [np.full(40, value) for value in values]
+    full = [np.full(40, value) for value in (running, capacity, fetching, kv, np.nan)]
     return Scrapes(np.arange(40) * 0.75, *full, fetching=full[2])
 
 

@@ -53,8 +53,7 @@ assert pa.Table.from_pandas(pd.DataFrame({"x": ["a"]})).to_pydict() == {"x": ["a
 
 
 def outcome(code: str) -> str:
-    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    return ran.stderr
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False).stderr
 
 
 def test_workers_do_not_import_pandas() -> None:

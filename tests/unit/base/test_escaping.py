@@ -53,8 +53,7 @@ def test_escapes_of_each_kind_of_character() -> None:
 
 @given(st.text())
 def test_escaped_json_has_the_same_value(text: str) -> None:
-    document = json.dumps([text], ensure_ascii=False)
-    assert json.loads(escaped_lines(document)) == [text]
+    assert json.loads(escaped_lines(json.dumps([text], ensure_ascii=False))) == [text]
 
 
 @pytest.mark.parametrize(
@@ -90,8 +89,7 @@ def test_a_markdown_parser_finds_only_text(text: str, before: str) -> None:
     inline = [token for token in tokens if token.type == "inline" and token.content != "h"]
     children = [child for token in inline for child in token.children or ()]
     assert {child.type for child in children} <= {"text", "text_special", "strong_open", "strong_close"}
-    shown = "".join(child.content for child in children)
-    assert shown.strip() == escaped(text).strip()
+    assert "".join(child.content for child in children).strip() == escaped(text).strip()
 
 
 @given(st.text("`|ab \\\n"))
@@ -126,8 +124,7 @@ def test_no_part_of_a_key_remains_after_a_cut(
 
 @given(KEYS, st.integers(LEAST, 60))
 def test_a_key_is_removed_and_other_text_stays(key: str, length: int) -> None:
-    part = key[:length]
-    assert Redaction([key])(f"\u00e4\u00f6 {part} \u00fc") == "\u00e4\u00f6 *** \u00fc"
+    assert Redaction([key])(f"\u00e4\u00f6 {key[:length]} \u00fc") == "\u00e4\u00f6 *** \u00fc"
 
 
 def test_a_key_reassembled_by_redaction_is_removed() -> None:

@@ -36,8 +36,7 @@ def test_a_run_directory_with_files_is_kept(tmp_path: Path) -> None:
 
 
 def test_documents_and_marks_can_contain_lone_surrogates(tmp_path: Path) -> None:
-    document = {"name": f"/{HALF}"}
-    rundir.write_json(tmp_path / rundir.SUMMARY, document)
+    rundir.write_json(tmp_path / rundir.SUMMARY, {"name": f"/{HALF}"})
     assert rundir.read_object(tmp_path / rundir.SUMMARY) == {"name": "/\\ud83d"}
     rundir.write_text(tmp_path / rundir.REPORT_MD, HALF)
     assert rundir.read_text(tmp_path / rundir.REPORT_MD) == "\\ud83d"

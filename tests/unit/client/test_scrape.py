@@ -40,7 +40,7 @@ from inferload.figures.pages.metric_names import SCRAPE_DURATION
 from inferload.run.master.lifecycle.scraper_process import Scraping
 from inferload.run.process.settings import ProcessSettings
 from inferload.servers import scrapes_file
-from inferload.servers.exposition import Sample, parse
+from inferload.servers.exposition import PromParser, Sample
 from inferload.servers.scrape_http import MAX_PAGE_BYTES, MetricsClient, MetricsUrl
 from inferload.servers.scraper import (
     PROBES,
@@ -289,9 +289,9 @@ def test_the_size_of_the_cache_is_that_of_the_smallest_engine() -> None:
     usage = [f'vllm:kv_cache_usage_perc{{engine="{engine}"}} 0.{engine}' for engine in (0, 1)]
     page = [config % (0, "2.5", "4000"), config % (1, "3.0", "3000"), *usage]
     known = {"kv_cache_size_tokens": 3000, "kv_cache_max_concurrency": 2.5}
-    assert readings(parse("\n".join([*page, ""]))) == known | {names.KV_CACHE_USAGE: 0.1, "engines": 2}
+    assert readings(PromParser().parse("\n".join([*page, ""]))) == known | {names.KV_CACHE_USAGE: 0.1, "engines": 2}
     for text in ("None", "", "nan", "-1", "1e400", "9" * 400):
-        assert readings(parse(config % (0, text, text) + "\n")) == {}
+        assert readings(PromParser().parse(config % (0, text, text) + "\n")) == {}
 
 
 def test_nan_values_are_left_out_of_the_line() -> None:
@@ -303,7 +303,7 @@ def test_lines_of_many_engines_to_a_stalled_parent_arrive_whole_or_not_at_all() 
     reasons = [f'{names.WAITING_BY_REASON}{{engine="%s",reason="{reason}"}}' for reason in ("capacity", "deferred")]
     series = [*(f'{metric}{{engine="%s"}}' for metric in (names.RUNNING, names.WAITING)), *reasons]
     page = "".join(f"{each % engine} 12345.678\n" for engine in range(40) for each in series)
-    line = line_of(Scrape(1, "http://server:8000", 2, 0, parse(page)))
+    line = line_of(Scrape(1, "http://server:8000", 2, 0, PromParser().parse(page)))
     reader, writer = os.pipe()
     lines, arrived = Lines(writer), b""
     for number in range(60):
@@ -549,7 +549,7 @@ def test_only_finite_times_in_range_are_accepted(value: float) -> None:
 
 def test_gpu_use_of_the_live_display_is_the_highest_as_in_the_summary() -> None:
     page = 'DCGM_FI_DEV_GPU_UTIL{gpu="0"} 100\nDCGM_FI_DEV_GPU_UTIL{gpu="1"} 20\n'
-    assert readings(parse(page)) == {names.GPU_USE: 100}
+    assert readings(PromParser().parse(page)) == {names.GPU_USE: 100}
 
 
 def test_a_new_connection_shows_the_servers_behind_a_balancer_per_connection(

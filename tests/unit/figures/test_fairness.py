@@ -30,8 +30,7 @@ def test_equal_shares_are_fair_and_one_that_has_all_is_the_least(count: int, val
 
 
 def of_class(met: int, ok: int, failed: int = 0, dropped: int = 0, judged: bool = True) -> Tally:
-    known = ok + failed if judged else 0
-    return Tally(ok=ok, failed=failed, slo_met=met, slo_judged=known, sessions_dropped=dropped)
+    return Tally(ok=ok, failed=failed, slo_met=met, slo_judged=ok + failed if judged else 0, sessions_dropped=dropped)
 
 
 def test_the_figure_is_of_attainment_whatever_the_share_of_a_class() -> None:

@@ -89,8 +89,7 @@ def test_a_headline_by_event_has_a_value_for_each_gap() -> None:
 
 
 def test_each_event_after_the_first_has_a_gap() -> None:
-    record = turn(event_ns=array("q", [50 * MS, 60 * MS, 60 * MS, 400 * MS]))
-    assert samples("itl_ms", record) == [10, 0, 340]
+    assert samples("itl_ms", turn(event_ns=array("q", [50 * MS, 60 * MS, 60 * MS, 400 * MS]))) == [10, 0, 340]
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ import pytest
 from inferload.figures.pages import metric_names as names
 from inferload.run.live.bottleneck import ClientFigures, LiveDiagnosis
 from inferload.servers.bottleneck.history import WINDOW_S as WINDOW
-from inferload.servers.exposition import parse
+from inferload.servers.exposition import PromParser
 from inferload.servers.scraper import readings
 
 WINDOW_S = round(WINDOW)
@@ -191,4 +191,4 @@ def test_a_few_turns_do_not_show_that_a_server_keeps_up() -> None:
 def test_the_engines_of_a_page_are_judged_each() -> None:
     values = ((names.RUNNING, (8, 0)), (names.WAITING, (9, 0)), (names.KV_CACHE_USAGE, (0.3, 0)))
     page = "".join(f'{name}{{engine="0"}} {first}\n{name}{{engine="1"}} {second}\n' for name, (first, second) in values)
-    assert state_after(readings(parse(page)), max_num_seqs=8)["code"] == "engines-unbalanced"
+    assert state_after(readings(PromParser().parse(page)), max_num_seqs=8)["code"] == "engines-unbalanced"

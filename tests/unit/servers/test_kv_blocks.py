@@ -16,8 +16,7 @@ from inferload.servers.bottleneck.rules import WindowDiagnosis, judge
 
 def queued(pool: int, size: int, used: int, prompt: int) -> WindowDiagnosis:
     """Diagnose a queue whose head has `prompt` tokens, at free sequence slots. `pool`: blocks as vLLM reports them."""
-    usage = used / (pool - 1)
-    columns = (np.full(20, float(value)) for value in (3, 5, 0, usage, prompt))
+    columns = (np.full(20, float(value)) for value in (3, 5, 0, used / (pool - 1), prompt))
     kv = KvBlocks.of(pool * size, size, pool)
     return judge(window_evidence(Scrapes(np.arange(20.0), *columns), max_num_seqs=64, kv=kv))
 

@@ -207,8 +207,7 @@ def test_a_router_is_no_server(kind: PageKind) -> None:
         for server in ("http://a", "http://b"):
             for metric in (names.RUNNING, names.FINISHED, names.GENERATION_TOKENS):
                 columns.append(at_s * S, server, metric, (), value)
-    table = columns.to_table()
-    windows = windows_of(by_target([table]), 0, 10 * S)
+    windows = windows_of(by_target([columns.to_table()]), 0, 10 * S)
     entries = {entry.target: entry for entry in window_figures.entries(windows)}
     router = entries["http://router"]
     for row in SERVER_FIGURES:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from summaries import server_documents as servers_block
 
 from inferload.figures.pages import metric_names as names
-from inferload.servers.exposition import Labels, parse
+from inferload.servers.exposition import Labels, PromParser
 from inferload.servers.parts import wholes
 from inferload.servers.scraper import readings
 from inferload.servers.scrapes_file import ScrapeColumns
@@ -107,10 +107,10 @@ def test_a_gauge_is_the_sum_over_its_parts(layout: Layout, data: st.DataObject) 
     entry = block(scrapes)
     truth = [sum(row) for row in values]
     assert entry["requests_running"] == {"mean": pytest.approx(np.mean(truth)), "max": max(truth)}
-    assert [readings(parse(page(scrape)))[names.RUNNING] for scrape in scrapes] == truth
+    assert [readings(PromParser().parse(page(scrape)))[names.RUNNING] for scrape in scrapes] == truth
     if not layout.totals:  # a share has no total
         assert block(shares)["kv_cache_usage"]["max"] == max(max(row) for row in values) / 10
-        assert readings(parse(page(shares[0])))["engines"] == len(layout.parts)
+        assert readings(PromParser().parse(page(shares[0])))["engines"] == len(layout.parts)
 
 
 @given(layouts(), st.data())
@@ -120,7 +120,7 @@ def test_the_live_queue_of_each_engine_is_that_of_the_summary(layout: Layout, da
     lines = []
     for metric in (names.KV_CACHE_USAGE, names.RUNNING):
         lines += rows(metric, layout.series([float(value) for value in values], random, behind=False))
-    entry, live = block([lines, lines]), readings(parse(page(lines)))
+    entry, live = block([lines, lines]), readings(PromParser().parse(page(lines)))
     engines = {engine["engine"]: engine["requests_running"]["max"] for engine in entry["engines"]}
     assert len(engines) == len(entry["engines"])
     found = {name.partition("@")[2]: value for name, value in live.items() if "@" in name}
@@ -218,7 +218,7 @@ def test_engines_and_processes(series: list[Labels], engines: list[str | None], 
     def sized(metric: str, *, label: bool) -> list[tuple[str, Labels, float]]:
         return [(metric, (*each, *[("kv_cache_size_tokens", "3000")] * label), 3000.0) for each in series]
 
-    entry, live = block([lines(1), lines(2)]), readings(parse(page(lines(1))))
+    entry, live = block([lines(1), lines(2)]), readings(PromParser().parse(page(lines(1))))
     assert entry["requests_running"]["max"] == live[names.RUNNING] == running
     assert [engine["engine"] for engine in entry["engines"]] == engines
     assert (live["engines"], entry["kv_cache_usage"]["max"]) == (len(engines), 0.5)
@@ -276,7 +276,10 @@ def of_gpus(metric: str, series: list[dict[str, str]], value: float) -> list[tup
 def test_a_device_is_counted_once_whatever_else_is_in_the_labels(labels: list[dict[str, str]]) -> None:
     values = {names.GPU_POWER: 300.0, names.GPU_MEMORY: 1000.0, names.GPU_USE: 50.0, names.GPU_SM_CLOCK: 900.0}
     lines = [line for metric, value in values.items() for line in of_gpus(metric, labels, value)]
-    live, gpu = readings(parse(page(lines))), block([lines, [(*line[:2], line[2] / 2) for line in lines]])["gpu"]
+    live, gpu = (
+        readings(PromParser().parse(page(lines))),
+        block([lines, [(*line[:2], line[2] / 2) for line in lines]])["gpu"],
+    )
     assert [live[metric] for metric in values] == [600, 2000, 50, 900]
     assert (gpu["power_w"], gpu["memory_mib"]) == ({"mean": 450, "max": 600}, {"mean": 1500, "max": 2000})
     assert (gpu["use"]["max"], gpu["sm_clock_mhz"]["max"]) == (0.5, 900)
@@ -287,5 +290,5 @@ def test_instances_of_a_device_share_its_power_and_are_parts_of_its_memory(devic
     lines = of_gpus(names.GPU_POWER, SLICES + device, 300) + of_gpus(names.GPU_MEMORY, device, 5000)
     lines += of_gpus(names.GPU_MEMORY, SLICES, 2000)
     gpu = block([lines, lines])["gpu"]
-    assert gpu["power_w"]["max"] == readings(parse(page(lines)))[names.GPU_POWER] == 300
+    assert gpu["power_w"]["max"] == readings(PromParser().parse(page(lines)))[names.GPU_POWER] == 300
     assert gpu["memory_mib"]["max"] == (5000 if device else 4000)

@@ -14,7 +14,7 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families 
 from prometheus_client.parser import text_string_to_metric_families
 
 from inferload.servers import exposition
-from inferload.servers.exposition import PromParser, Sample, page_text, parse
+from inferload.servers.exposition import PromParser, Sample, page_text
 from inferload.servers.text_format import pairs
 
 AWKWARD = """\
@@ -54,7 +54,7 @@ def comparable(samples: list[Sample]) -> list[str]:
 
 
 def test_pages_are_read_as_by_the_reference_parser() -> None:
-    assert comparable(parse(AWKWARD)) == comparable(reference(AWKWARD))
+    assert comparable(PromParser().parse(AWKWARD)) == comparable(reference(AWKWARD))
 
 
 _label = st.text(
@@ -80,13 +80,13 @@ def test_pages_of_the_client_library_are_read(rows: list[tuple[str, str, float]]
         generate_latest(registry).decode(),
         openmetrics.generate_latest(registry, escaping="allow-utf-8").decode(),
     )
-    assert comparable(parse(page)) == comparable(reference(page))
-    assert comparable(parse(other)) == comparable(reference(other, openmetrics_families))
+    assert comparable(PromParser().parse(page)) == comparable(reference(page))
+    assert comparable(PromParser().parse(other)) == comparable(reference(other, openmetrics_families))
 
 
 def test_only_requested_metrics_are_kept_and_others_skipped() -> None:
     page = 'go_gc{broken 1\nvllm:a{engine="0"} 1\nvllm_other 2\n{"vllm:b"} 2\n{"c"} 2\nprocess_cpu_seconds_total 3\n'
-    samples = parse(page, ("vllm:", "process_cpu_seconds_total"))
+    samples = PromParser(("vllm:", "process_cpu_seconds_total")).parse(page)
     assert [sample.metric for sample in samples] == ["vllm:a", "vllm:b", "process_cpu_seconds_total"]
 
 
@@ -135,8 +135,8 @@ def test_bodies_are_decompressed_and_decoded(monkeypatch: pytest.MonkeyPatch) ->
         (lambda: page_text(body), "longer than 200 bytes"),
         (lambda: page_text(gzip.compress(b"a 1\n")[:-9]), "cut off"),
         (lambda: page_text(b"\x1b\x00", None, "br"), "compressed as br"),
-        (lambda: parse("<!doctype html>\n<p>1 2"), "HTML, not a metrics page"),
-        (lambda: parse(' [{"iter": 1}]'), "JSON, not a metrics page"),
+        (lambda: PromParser().parse("<!doctype html>\n<p>1 2"), "HTML, not a metrics page"),
+        (lambda: PromParser().parse(' [{"iter": 1}]'), "JSON, not a metrics page"),
     ):
         with pytest.raises(ValueError, match=why):
             read()
