@@ -192,6 +192,8 @@ def _condition(entry: ConditionResult | None, point: Point) -> Cell:
     figure = "above all samples" if entry.figure is None else number(entry.figure)
     if entry.share is None:
         if entry.high is None:
-            return f"{figure} (no interval yet)"
-        return f"{figure} ({number(entry.low)} to {number(entry.high)})"
-    return f"{figure}; {percent(entry.value)} within ({percent(entry.low)} to {percent(entry.high)})"
+            return f"{figure} (no interval yet){point.beside(entry)}"
+        return f"{figure} ({number(entry.low)} to {number(entry.high)}){point.beside(entry)}"
+    return (
+        f"{figure}; {percent(entry.value)} within ({percent(entry.low)} to {percent(entry.high)}){point.beside(entry)}"
+    )
