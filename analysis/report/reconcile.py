@@ -155,7 +155,7 @@ def reconcile(frames: RunFrames) -> Reconciled:
         where = "" if len(frames.servers) == 1 else f" at {span.target}" if span.target else TOGETHER
         page = frames.servers[span.target].page if span.target else None
         checks += [replace(check, check=check.check + where) for check in _count_checks(span, page)]
-    checks += _behind(frames)
+    checks += _left_out(frames)
     per_turn = len(table) > 0 and bool(divided(table).all())
     sample = None if frames.sample is None else str(frames.sample)
     return Reconciled(table, spans, tuple(checks), per_turn, sample, sent_requests(frames))
@@ -257,12 +257,19 @@ _ROWS = {
 }
 
 
-def _behind(frames: RunFrames) -> list[CounterCheck]:
-    """Return the servers that are left out: others count each request once, which these count again, or in parts."""
+def _left_out(frames: RunFrames) -> list[CounterCheck]:
+    """Return the servers that are left out: others count each request once, which these count again, in parts, or not at all."""
     counting = {server.target for server in _counting(frames)}
-    behind = sorted(frames.inference_servers - counting)
-    text = f"not compared: {listed(sorted(counting))} counts each request once, in front of it or after its prefill"
-    return [CounterCheck(f"sums at {target}", "not known", text) for target in behind]
+    behind = f"{listed(sorted(counting))} counts each request once, in front of it or after its prefill"
+    why = dict.fromkeys(sorted(frames.inference_servers - counting), behind)
+    why |= dict.fromkeys(sorted(_without_turns(frames)), "no turn was sent to it, and all to other servers")
+    return [CounterCheck(f"sums at {target}", "not known", f"not compared: {text}") for target, text in why.items()]
+
+
+def _without_turns(frames: RunFrames) -> set[str]:
+    """Return the servers that no turn was sent to, if the addresses that turns were sent to are those of other servers."""
+    counting = {server.target for server in _counting(frames)}
+    return counting - frames.sent_to if frames.sent_to and frames.sent_to <= counting else set()
 
 
 def _counting(frames: RunFrames) -> list[ServerSeries]:
@@ -276,7 +283,8 @@ def idle_spans(frames: RunFrames) -> tuple[IdleSpan, ...]:
 
     Servers behind one address have one span together.
     """
-    servers = _counting(frames)
+    left = _without_turns(frames)
+    servers = [server for server in _counting(frames) if server.target not in left]
     together = [server for server in servers if not frames.answers_for(server)]
     groups = [[server] for server in servers if frames.answers_for(server)] + ([together] if together else [])
     spans = (_idle_span(frames, group) for group in groups)

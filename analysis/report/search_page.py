@@ -177,6 +177,8 @@ def _condition(entry: ConditionResult | None, point: Point) -> Cell:
         return NOT_MEASURED
     figure = "above all samples" if entry.figure is None else number(entry.figure)
     if entry.share is not None:
-        return f"{figure}; {percent(entry.value)} within ({percent(entry.low)} to {percent(entry.high)})"
-    interval = "no interval yet" if entry.high is None else f"{number(entry.low)} to {number(entry.high)}"
-    return f"{figure} ({interval})"
+        text = f"{figure}; {percent(entry.value)} within ({percent(entry.low)} to {percent(entry.high)})"
+    else:
+        interval = "no interval yet" if entry.high is None else f"{number(entry.low)} to {number(entry.high)}"
+        text = f"{figure} ({interval})"
+    return text + point.beside(entry)

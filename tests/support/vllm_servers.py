@@ -23,6 +23,7 @@ from ports import unused_port
 from simulator_process import Simulator
 
 READY_S = 400.0  # of two that start at the same time on two cores
+RUN_S = 600.0  # of a run with its report; the longest has phases of 260 s
 BLOCK = 128  # tokens of a block of the prefix cache
 # For forced calls: the answer of a model with random weights ends only with a strict grammar.
 TOOLS = (
@@ -108,7 +109,7 @@ def run(on: LocalServer, folder: Path, *words: str, locustfile: Path | None = No
     with launch.on_cores(client_cores):
         process = locust_process.start(*words, cwd=folder, locustfile=locustfile)
     try:
-        assert process.exit_code(280) == 0, process.text
+        assert process.exit_code(RUN_S) == 0, process.text
     finally:
         process.kill()
     return folder / "run"

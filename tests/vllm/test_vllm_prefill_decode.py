@@ -17,7 +17,7 @@ from inferload.deploy.launcher.server_state import LocalServer
 from paths import TESTS
 from ports import unused_port
 
-pytestmark = [pytest.mark.vllm, pytest.mark.soak, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.vllm, pytest.mark.soak, pytest.mark.timeout(1800)]
 
 CHATS = {
     "workload": {
@@ -71,7 +71,7 @@ def test_a_pair_counts_each_request_once(tmp_path: Path) -> None:
     names = [f"{name} at {decode['target']}" for name in ("requests", "prompt tokens", "output tokens")]
     assert {checks[name]["outcome"] for name in names} == {"adds up"}, checks
     assert decode["transfer"]["count"] > 0
-    assert prefill["transfer"]["count"] == 0
+    assert prefill["transfer"] is None  # its counters of transfers stay 0: decode fetches
     counted = summary["cache"]["counted"]
     # Hits are those of prefill: each prompt is looked up there once, and a block is computed once at most.
     assert counted["queries"] == pytest.approx(summary["cache"]["expected"]["input_tokens"], rel=0.2)

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from math import ceil, exp, floor, inf, log, sqrt
 from typing import cast
 
-from inferload.campaign.attainment.point import Bounds, Look, bounds, judge
+from inferload.campaign.attainment.point import Bounds, Look, bounds, by_monotony, judge
 from inferload.campaign.attainment.slo import Condition
 from inferload.results.documents.search_document import Point, Why
 
@@ -75,7 +75,7 @@ def points_of(settings: Settings, looks: Sequence[Look]) -> list[Point]:
     for look in looks:
         by_level.setdefault(look.level, []).append(look)
     alpha = settings.alpha / settings.most_looks
-    return [judge(settings.conditions, together, alpha, settings.whole) for together in by_level.values()]
+    return by_monotony([judge(settings.conditions, together, alpha, settings.whole) for together in by_level.values()])
 
 
 def next_load(settings: Settings, looks: Sequence[Look], points: Sequence[Point]) -> float | Ended:
@@ -193,7 +193,7 @@ def search(settings: Settings, measure: Measure, looks: Sequence[Look] = ()) -> 
     done = list(looks)
     points = {point.level: point for point in points_of(settings, done)}
     while True:
-        load = next_load(settings, done, list(points.values()))
+        load = next_load(settings, done, by_monotony(list(points.values())))
         if isinstance(load, Ended):
             return done, load
         done.append(last := measure(load, len(done)))

@@ -4,6 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import log
 
+from msgspec.structs import replace
+
 from inferload.campaign.attainment import attainment
 from inferload.campaign.attainment.slo import Condition
 from inferload.campaign.attainment.window import Window
@@ -96,3 +98,21 @@ def bounds(points: Sequence[Point]) -> Bounds:
         max((point.level for point in points if point.verdict == "holds"), default=None),
         min((point.level for point in points if point.verdict in BROKEN), default=None),
     )
+
+
+def by_monotony(points: Sequence[Point]) -> list[Point]:
+    """Decide loads of which each condition holds there or at a higher load, as attainment falls with load.
+
+    A limit of failures that is met at a high load, with many turns, needs no long measurement at lower ones.
+    """
+    above: dict[str, float] = {}  # highest load at which a condition holds
+    for point in sorted(points, key=lambda point: point.level):
+        above |= {each.condition: point.level for each in point.conditions if each.verdict == "holds"}
+    return [
+        replace(point, verdict="holds")
+        if point.verdict == "undecided"
+        and point.conditions
+        and all(each.verdict == "holds" or above.get(each.condition, 0.0) > point.level for each in point.conditions)
+        else point
+        for point in points
+    ]

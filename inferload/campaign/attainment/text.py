@@ -17,7 +17,9 @@ def line(point: Point, number: int, used_s: float, unit: str) -> str:
     if point.verdict == "overloaded":
         assert point.growth is not None
         return f"{text}: turns in flight grew by {short(point.growth.growth_per_s)} a second"
-    return f"{text}; " + "; ".join([_condition(condition) for condition in point.conditions] + _remarks(point))
+    return f"{text}; " + "; ".join(
+        [*(_condition(each) + point.beside(each) for each in point.conditions), *_remarks(point)]
+    )
 
 
 def _cause(point: Point) -> str:

@@ -74,6 +74,10 @@ class Point(Struct, frozen=True, kw_only=True):
     remarks: tuple[str, ...] = ()
     runs: tuple[RunName, ...] = ()
 
+    def beside(self, condition: ConditionResult) -> str:
+        """Text beside the interval of a condition that does not decide the load alone; empty otherwise."""
+        return ", met at a higher load" if (self.verdict, condition.verdict) == ("holds", "undecided") else ""
+
     @property
     def margin(self) -> float | None:
         """Least margin of all conditions; None if the load has no steady attainment."""

@@ -13,7 +13,7 @@ from inferload.figures.turn_figures import ITL, TPOT
 from inferload.servers.bottleneck import queue_rules
 from inferload.servers.bottleneck.evidence import LEAST_STILL_S, ItlByLoad, WindowEvidence, mean_of, ranks_of
 from inferload.servers.bottleneck.finding import BUSY_CLIENT, LEAST_QUEUE_MS, QUEUED_SHARE, Finding
-from inferload.servers.roles import DECODE
+from inferload.servers.roles import DECODE, PREFILL
 
 KEPT_UP = "kept-up"
 BETWEEN = ("stream-held", "network-bound", "before-server")  # causes between client and server
@@ -21,6 +21,7 @@ _LEAST_EXTRA_MS = 10.0  # of TTFT between client and server
 _BUSY_FRONT_END = 0.9  # of a core
 _BETWEEN_WEIGHT = 2.7
 _LOAD_SHARE = 0.5  # of the time before the first token
+_TRANSFER_SHARE = 0.25  # of the time that requests wait for KV blocks
 _LEAST_HELD, _HELD_SHARE = 4, 0.1  # scrapes of a server that runs nothing while turns are in flight
 LEAST_TURNS = 10  # that ended well, for a server that kept up
 
@@ -205,7 +206,10 @@ def transfer(evidence: WindowEvidence) -> Finding | None:
     served, capacity = evidence.served, mean_of(evidence.scrapes.capacity) or 0.0
     fetching = np.zeros(1) if evidence.scrapes.fetching is None else evidence.scrapes.fetching
     waiting, queue_ms, transfer_ms = mean_of(fetching) or 0.0, served.queue_ms or 0.0, served.transfer_ms or 0.0
-    at_scrapes = waiting > capacity and np.mean(np.nan_to_num(fetching) > 0) >= QUEUED_SHARE
+    often = waiting > capacity and np.mean(np.nan_to_num(fetching) > 0) >= QUEUED_SHARE
+    # By Little's law. vLLM lets a request whose blocks have arrived wait until the running step ends.
+    in_transfer = (served.transfers or 0) * transfer_ms / 1000 / max(evidence.length_s, 1.0)
+    at_scrapes = often and (served.transfer_ms is None or in_transfer >= _TRANSFER_SHARE * waiting)
     whole_ms = queue_ms + (served.prefill_ms or 0.0) + (served.decode_ms or 0.0)
     long = queue_ms >= max(LEAST_QUEUE_MS, QUEUED_SHARE * whole_ms) and transfer_ms >= 0.5 * queue_ms
     if not served.transfers or not (at_scrapes or (long and evidence.waiting_share < QUEUED_SHARE)):
@@ -251,6 +255,10 @@ def paused(evidence: WindowEvidence) -> Finding | None:
     if np.count_nonzero(held) < _LEAST_HELD or np.mean(held) < _HELD_SHARE:
         return None
     certain = (held & asleep).any()
+    # vLLM publishes a request at the end of its first step: a long one is in the prefill time of the request when it ends.
+    in_step = float(np.where(nothing_runs, scrapes.in_flight, 0.0).mean()) <= 2 * (evidence.in_prefill or 0.0)
+    if not (certain or still.any()) and in_step:
+        return None
     if not certain and _before_server(evidence) is not None:  # the server has nothing to do because they wait before it
         return None
     stands = "no request ran" if (held & ~still).any() else f"no figure of the server changed for {LEAST_STILL_S:g} s"
@@ -282,6 +290,8 @@ def _headroom(evidence: WindowEvidence) -> list[str]:
     queues = evidence.scrapes.by_engine or (evidence.scrapes,)
     fullest = max(queues, key=lambda queue: np.nanmax(queue.running, initial=0.0))
     running, usage = (values[~np.isnan(values)] for values in (fullest.running, evidence.scrapes.kv_usage))
+    if evidence.setup.role == PREFILL:
+        running = running[:0]  # a request that ends with its first step is never published as running
     cap, sentences = evidence.setup.max_num_seqs, []
     if len(running) and cap is not None:
         slots = cap * (1 if evidence.scrapes.by_engine else evidence.setup.engines)
@@ -348,7 +358,8 @@ RULES: tuple[CauseRule, ...] = (
         f"at {percent(_HELD_SHARE)} of the scrapes, and at least {_LEAST_HELD}, turns have waited for output for a second while no "
         f"request runs, no gauge or token counter changes for {LEAST_STILL_S:g} s, or the sleep state is not awake",
         "paused, asleep, hanging, or requests that do not reach it; without a sleep state probable, and not stated if requests "
-        "wait before the server; needs the turns of this server, and running requests that include those in prefill",
+        "wait before the server or half of that time is in their prefill; needs the turns of this server, and running requests "
+        "that include those in prefill",
         paused,
     ),
     CauseRule(
@@ -426,8 +437,9 @@ RULES: tuple[CauseRule, ...] = (
     CauseRule(
         "transfer-bound",
         "KV transfer",
-        "KV blocks were fetched from another server, and at 20 % of the scrapes requests fetch, more than wait for capacity; or "
-        f"queue time is {LEAST_QUEUE_MS:g} ms and 20 % of a request or more, half of it the transfer, and few wait for capacity",
+        "KV blocks were fetched from another server, and at 20 % of the scrapes requests fetch, more than wait for capacity, "
+        f"for {percent(_TRANSFER_SHARE)} of their time at least by the times of the transfers; or queue time is "
+        f"{LEAST_QUEUE_MS:g} ms and 20 % of a request or more, half of it the transfer, and few wait for capacity",
         "the queue time of vLLM contains the transfer; needs the counters of the NixlConnector",
         transfer,
     ),

@@ -164,8 +164,10 @@ THRESHOLDS: list[tuple[str, dict[str, Any]]] = [
     ("prefill-bound", CASES["prefill-bound"] | {"queue_ms": [10.0, 9.9]}),
     ("deferred", {"scrapes": [scrapes(4, 0.4, 0.2, deferred=0.11), scrapes(4, 0.4, 0.2, deferred=0.1)]}),
     ("deferred", {"scrapes": [deferred_at(8), deferred_at(7)]}),
-    ("transfer-bound", FETCHES | {"transfer_ms": 1.0, "scrapes": [fetching_at(8), fetching_at(7)]}),
-    ("transfer-bound", FETCHES | {"transfer_ms": 1.0, "scrapes": [fetching_at(20), fetching_at(20, capacity=1.1)]}),
+    ("transfer-bound", FETCHES | {"transfer_ms": 100.0, "scrapes": [fetching_at(8), fetching_at(7)]}),
+    ("transfer-bound", FETCHES | {"transfer_ms": 100.0, "scrapes": [fetching_at(20), fetching_at(20, capacity=1.1)]}),
+    # Blocks that have arrived wait until the step ends: a quarter of the time that requests wait, or it is no transfer.
+    ("transfer-bound", FETCHES | {"transfer_ms": [75.1, 74.9], "scrapes": fetching_at(20)}),
     ("transfer-bound", FETCHES | {"transfer_ms": [150.0, 149.0]}),
     ("transfer-bound", FETCHES | {"decode_ms": [1199.0, 1200.0]}),
     ("transfer-bound", CASES["transfer-bound"] | {"transfers": [1, 0]}),
@@ -180,6 +182,8 @@ THRESHOLDS: list[tuple[str, dict[str, Any]]] = [
     ("paused", {"scrapes": [held(4), held(40, running=1)]}),
     ("paused", {"scrapes": held(40), "client_ttft_ms": [21.0, CASES["before-server"]["client_ttft_ms"]]}),
     ("paused", {"scrapes": [held(40, running=1, asleep=True), held(40, running=1)]}),
+    # A long first step, at whose end the request is published: two of three turns are in prefill by its own times.
+    ("paused", {"scrapes": held(4), "prefill_ms": [44.0, 46.0]}),
     ("kept-up", {"turns": [10, 9]}),
     ("kept-up", {"queue_ms": [249.0, 250.0], "scrapes": BURSTS}),
     # Requests that waited before the window: those in flight at its begin are at most 20 % of those that finished.

@@ -162,6 +162,18 @@ def test_a_prefill_server_is_not_compared_with_the_turns(run: RunFrames, named: 
     assert found[f"sums at {prefill}"].outcome == "not known"
 
 
+def test_a_server_without_turns_is_not_compared(run: RunFrames) -> None:
+    """Its page is scraped too, as that of an idle prefill server; all turns went to the other one."""
+    turns = without_failure(run)
+    used = {name: float(turns.turns[own].sum()) for name, own in COUNTERS.items()} | requests(43)
+    idle = dict.fromkeys(used, 0.0)
+    checks = reconcile(with_servers(turns, {SERVER: used, "http://idle": idle})).checks
+    assert {check.outcome for check in checks if check.check.endswith(SERVER)} == {"adds up"}
+    (left,) = (check for check in checks if "http://idle" in check.check)
+    assert (left.check, left.outcome) == ("sums at http://idle", "not known")
+    assert "no turn was sent to it" in left.text
+
+
 @pytest.mark.parametrize("front", [True, False])
 def test_workers_behind_a_front_end_are_not_compared_with_the_turns(run: RunFrames, front: bool) -> None:
     turns, worker, prefix = without_failure(run), "http://worker:9345", "dynamo_frontend_"
