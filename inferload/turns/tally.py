@@ -54,13 +54,13 @@ class TallySetWire(TypedDict):
 class Tally:
     """Counters and sketches of one key. Latencies, stalls and SLO are of turns that ended well."""
 
-    sessions_planned: int = 0
+    sessions_planned: int = 0  # arrivals; in a closed loop, sessions that a free user started
     sessions_dropped: int = 0
     sessions_at_limit: int = 0  # of the dropped ones: because max_in_flight was reached
     sessions_started: int = 0
     sessions_postponed: int = 0  # of the started ones: max_in_flight delayed them into a later phase
-    sessions_completed: int = 0
-    turns_begun: int = 0
+    sessions_completed: int = 0  # of the started ones: whose last turn ended well
+    turns_begun: int = 0  # `inferload.figures.counting` counts their ends
     requests: int = 0  # of the ended turns, first and second ones: a turn without a connection has none
     retried: int = 0  # of these: second ones
     turns_delayed: int = 0  # turns that waited because max_in_flight was reached
@@ -158,18 +158,11 @@ class Tally:
     @classmethod
     def from_wire(cls, document: Any) -> Tally:
         """Return the tally of a `to_wire` document; ValueError or TypeError if it is none."""
-        wire = msgspec.convert(document, TallyWire)
-        return cls(
-            **{_NAMES.get(key, key): count for key, count in wire["counts"].items()},
-            longest_stall_ms=wire["longest_stall_ms"],
-            by_failure=wire["by_failure"],
-            by_status=dict(wire["by_status"]),
-            by_finish_reason=wire["by_finish_reason"],
-            by_remark=wire["by_remark"],
-            slo_missed=wire["slo_missed"],
-            by_canary=wire.get("by_canary", {}),
-            sketches={name: Sketch.from_wire(sketch) for name, sketch in wire["sketches"].items()},
-        )
+        wire: Any = msgspec.convert(document, TallyWire)
+        values: dict[str, Any] = {_NAMES.get(key, key): count for key, count in wire["counts"].items()}
+        values |= {name: dict(wire.get(name, ())) for name in _COUNTED_BY}
+        sketches = {name: Sketch.from_wire(sketch) for name, sketch in wire["sketches"].items()}
+        return cls(**values, longest_stall_ms=wire["longest_stall_ms"], sketches=sketches)
 
     def stalled(self, gap_ms: float | None) -> None:
         """Note the longest stall of some turns; None: they had none."""
@@ -194,29 +187,6 @@ class TallySet:
     def __init__(self) -> None:
         self._tallies: dict[Key, Tally] = {}
 
-    def session_planned(self, phase: Phase, class_name: str, n: int = 1, step: int | None = None) -> None:
-        """Count planned sessions: arrivals; in a closed loop, sessions that a free user started."""
-        self.at(phase, class_name, step).sessions_planned += n
-
-    def session_dropped(
-        self, phase: Phase, class_name: str, n: int = 1, step: int | None = None, at_limit: bool = False
-    ) -> None:
-        """Count planned sessions that could not be started; `at_limit`: because max_in_flight was reached."""
-        self.at(phase, class_name, step).sessions_dropped += n
-        self.at(phase, class_name, step).sessions_at_limit += n if at_limit else 0
-
-    def session_started(self, phase: Phase, class_name: str, n: int = 1, step: int | None = None) -> None:
-        """Count planned sessions that were started."""
-        self.at(phase, class_name, step).sessions_started += n
-
-    def session_postponed(self, phase: Phase, class_name: str, step: int | None = None) -> None:
-        """Count a started session that max_in_flight delayed into a later phase than planned."""
-        self.at(phase, class_name, step).sessions_postponed += 1
-
-    def session_completed(self, phase: Phase, class_name: str, n: int = 1, step: int | None = None) -> None:
-        """Count started sessions whose last turn ended well."""
-        self.at(phase, class_name, step).sessions_completed += n
-
     def drop_waiting(self) -> int:
         """Count sessions as dropped that were planned and neither dropped nor started; return their number."""
         dropped = 0
@@ -225,15 +195,6 @@ class TallySet:
             tally.sessions_dropped += waiting
             dropped += waiting
         return dropped
-
-    def turn_delayed(self, phase: Phase, class_name: str, wait_ns: int, step: int | None = None) -> None:
-        """Count a turn that waited because max_in_flight was reached."""
-        self.at(phase, class_name, step).turns_delayed += 1
-        self.at(phase, class_name, step).delayed_ns += wait_ns
-
-    def turn_begun(self, phase: Phase, class_name: str, step: int | None = None) -> None:
-        """Count the begin of a turn; `inferload.figures.counting` counts its end."""
-        self.at(phase, class_name, step).turns_begun += 1
 
     def at(self, phase: Phase, class_name: str, step: int | None = None) -> Tally:
         """Return the tally of a key, created on first use."""
