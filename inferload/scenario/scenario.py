@@ -227,21 +227,14 @@ class Scenario(ScenarioPart):
         return self
 
     @model_validator(mode="after")
-    def _history_is_kept(self) -> "Scenario":
-        """Check that the endpoint keeps the history of a chat that leaves it to the server."""
+    def _chats_have_their_endpoints(self) -> "Scenario":
+        """Check that the endpoint keeps a history that is left to the server, and takes a seed for each sample of a group."""
         endpoint = ENDPOINTS[self.request.endpoint]
-        if not endpoint.keeps_history and any(
-            isinstance(each, Chat) and each.history == "server" for each in self._workloads
-        ):
+        chats = [each for each in self._workloads if isinstance(each, Chat)]
+        if not endpoint.keeps_history and any(chat.history == "server" for chat in chats):
             names = " or ".join(names_of(lambda row: row.keeps_history))
             raise ValueError(f"history: server needs request.endpoint {names}; it is {endpoint.name}")
-        return self
-
-    @model_validator(mode="after")
-    def _samples_have_seeds(self) -> "Scenario":
-        """Check that the endpoint takes a seed for each sample of a group."""
-        endpoint = ENDPOINTS[self.request.endpoint]
-        if not endpoint.seed and any(isinstance(e, Chat) and e.group and e.group.seeds for e in self._workloads):
+        if not endpoint.seed and any(chat.group and chat.group.seeds for chat in chats):
             names = " or ".join(names_of(lambda row: row.seed))
             raise ValueError(
                 f"group: seeds need request.endpoint {names}; it is {endpoint.name}; set group.seeds: false"
