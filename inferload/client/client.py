@@ -22,9 +22,10 @@ from inferload.client.connection.http1 import request_head, with_body
 from inferload.client.connection.reply import AnyConnection
 from inferload.client.connection.target import Target
 from inferload.client.endpoints.dialect import DIALECTS
-from inferload.client.turn import Turn, TurnTimeouts
+from inferload.client.turn import Turn
 from inferload.client.turn_record import TurnRequest, TurnResult
 from inferload.scenario.schema.endpoints import ENDPOINTS, EndpointName
+from inferload.scenario.schema.request import Timeouts
 from inferload.turns.record import CANCELLED, Failure, TurnRecord
 
 logger = logging.getLogger(__name__)
@@ -57,7 +58,7 @@ class ClientSettings:
     model: str
     worker: str = "w0"
     tls: TlsSettings = field(default_factory=TlsSettings)
-    timeouts: TurnTimeouts = field(default_factory=TurnTimeouts)
+    timeouts: Timeouts = field(default_factory=Timeouts)
     credentials: Credentials = field(default_factory=Credentials)
     headers: tuple[tuple[str, str], ...] = ()
     endpoint: EndpointName = "chat"

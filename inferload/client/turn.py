@@ -7,7 +7,6 @@ killed.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Protocol
 
@@ -26,22 +25,13 @@ from inferload.client.connection.reply import AnyConnection, CertificateRefused,
 from inferload.client.connection.tcp_info import ConnectionEnd
 from inferload.client.retry import RequestInFlight, crossed_by_close
 from inferload.client.turn_record import Attempt, SessionCookies, TurnRequest, TurnResult, answer_digest, turn_record
+from inferload.scenario.schema.request import Timeouts
 from inferload.turns.record import Failure
 from inferload.turns.remarks import Remark
 from inferload.workload.content.messages import sendable
 
 _CHECK_NS = _QUIET_NS = NS_PER_S // 4
 _BODY_END_NS = NS_PER_S // 50  # time from the end marker within which the body must end for the connection to be reused
-
-
-@dataclass(frozen=True, slots=True)
-class TurnTimeouts:
-    """Time limits of one turn in seconds. A turn that exceeds one fails with the failure class of the same name."""
-
-    connect_s: float = 10.0
-    first_event_s: float = 600.0
-    between_events_s: float = 120.0
-    turn_s: float = 3600.0
 
 
 class TurnState(Enum):
@@ -59,7 +49,7 @@ class TurnHost(Protocol):
     url: str
     model: str
     worker: str
-    timeouts: TurnTimeouts
+    timeouts: Timeouts
     parse_queue: ParseQueue
 
     @property
