@@ -18,7 +18,7 @@ from inferload.workload.content.images import picture_url
 from inferload.workload.content.messages import BLOCK, Message, Piece, first_tokens
 from inferload.workload.content.script import Ask, Fork, Script, Sent, TurnReply, Work, Worked
 from inferload.workload.traces.formats import FORMATS, of_table
-from inferload.workload.traces.index import PICTURES, TimeWindow, TraceIndex
+from inferload.workload.traces.index import PICTURES, TraceIndex
 from inferload.workload.traces.requests import TableColumns
 from inferload.workload.traces.turn import RecordedTurn, ended_s
 from inferload.workload.traces.weka import ROUNDED_S, IdleCap
@@ -31,11 +31,10 @@ class ReplaySessions(Opened):
 
     def __init__(self, workload: Replay, class_name: str, data: DataContext) -> None:
         self._workload, self._name, self._data = workload, class_name, data
-        window = TimeWindow(workload.window.from_s, workload.window.to_s)
         path = find(workload.path, data.origin, or_folder=True)
         in_table = workload.format == "csv"
         form = of_table(TableColumns(**workload.columns.model_dump())) if in_table else FORMATS[workload.format]
-        self.index = TraceIndex(path, workload.path, form, window, workload.join_turns)
+        self.index = TraceIndex(path, workload.path, form, workload.window, workload.join_turns)
         same_as_master(workload.path, self.index.digest, data.of(class_name))
         self._count = len(self.index)
 

@@ -39,6 +39,10 @@ class TraceWindow(ScenarioPart):
             raise ValueError(f"to_s {exact(self.to_s)} is not after from_s {exact(self.from_s)}; raise to_s")
         return self
 
+    def holds(self, at_s: float) -> bool:
+        """Return whether a session with this start time is in the window."""
+        return self.from_s <= at_s and (self.to_s is None or at_s < self.to_s)
+
 
 class ReplayStart(ScenarioPart):
     """Start of the first session of each user within its trace."""

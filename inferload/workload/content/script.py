@@ -128,7 +128,6 @@ class Session(msgspec.Struct, frozen=True):
     index: int
     class_name: str
     script: Script
-    arrives_s: float | None = None  # time of a trace; None: the schedule sets it
 
 
 class PlannedTurn(msgspec.Struct, frozen=True):

@@ -75,14 +75,8 @@ class PromptLength(Struct, frozen=True):
 
     def to_dict(self) -> dict[str, str | int | None]:
         """Return the entry of `run.json`."""
-        return {
-            "target": self.target,
-            "model": self.model,
-            "class_name": self.class_name,
-            "planned": self.planned,
-            "counted": self.counted,
-            "finding": self.finding,
-        }
+        names = ("target", "model", "class_name", "planned", "counted", "finding")
+        return {name: getattr(self, name) for name in names}
 
 
 def finding(planned: int | None, counted: int | None) -> Finding:

@@ -42,7 +42,7 @@ class Source(DataFacts, Protocol):
 
     def session(self, index: int, rng: Random) -> SourceSession | None:
         """Return the conversation of session `index`; None if the scenario sets its turns and lengths."""
-        ...
+        return None
 
     def text(self, key: str, tokens: int) -> Piece:
         """Return a generated text (message, document, system prompt), the same for the same key."""

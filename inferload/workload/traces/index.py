@@ -13,6 +13,7 @@ from msgspec import MsgspecError, Struct, field
 from inferload.base.errors import UsageError
 from inferload.base.escaping import escaped
 from inferload.base.numbers import exact, plural
+from inferload.scenario.schema.replay import TraceWindow
 from inferload.workload.grouped import Grouped
 from inferload.workload.json_values import Record, RecordFault
 from inferload.workload.tables import TableFault, columns_of, row_of, rows
@@ -30,19 +31,6 @@ from inferload.workload.traces.turn import (
 )
 
 T = TypeVar("T")
-
-
-class TimeWindow(Struct, frozen=True):
-    """Window of session start times, in seconds since the trace's first time. `to_s` None: no end."""
-
-    from_s: float = 0.0
-    to_s: float | None = None
-
-    def holds(self, at_s: float) -> bool:
-        """Return whether a session with this start time is in the window."""
-        return self.from_s <= at_s and (self.to_s is None or at_s < self.to_s)
-
-
 _FAULTS = (TraceFault, ValueError, KeyError, AttributeError, TypeError, ArithmeticError, RecursionError, MsgspecError)
 _OUTSIDE = "of sessions that begin outside the window"
 _EMPTY = "without a prompt or an answer"
@@ -64,7 +52,7 @@ _MOST_KEYS, _LONGEST_KEY = 32, 48  # of keys that are not used, in the line abou
 _POSITION = 3  # numbers of the position of a turn: offset of the record, its bytes, number of the turn in it
 
 
-_ALL = TimeWindow()
+_ALL = TraceWindow()
 
 
 class _IndexedSession(Struct, gc=False):
@@ -84,7 +72,7 @@ class TraceIndex:
     """
 
     def __init__(
-        self, path: Path, name: str, trace_format: Format, window: TimeWindow, join_turns: bool = True
+        self, path: Path, name: str, trace_format: Format, window: TraceWindow, join_turns: bool = True
     ) -> None:
         self.path, self.format, self._joined = path, trace_format, join_turns
         self.left_out: Counter[str] = Counter()  # turns, by reason
