@@ -12,6 +12,7 @@ from typing import Annotated, Any, NotRequired, TypedDict, TypeVar
 
 import msgspec
 
+from inferload.turns.keyed import Keyed
 from inferload.turns.record import PHASES, Phase
 from inferload.turns.sketch import Sketch
 
@@ -179,18 +180,16 @@ _COUNTS = tuple(item.name for item in fields(Tally) if item.type == "int")
 _COUNTED_BY = ("by_failure", "by_status", "by_finish_reason", "by_remark", "slo_missed", "by_canary")
 
 
-class TallySet:
-    """Tallies by (phase, class, step). Merging is associative and commutative; `take` returns deltas."""
+class TallySet(Keyed[Key, Tally]):
+    """Tallies by (phase, class, step)."""
 
-    __slots__ = ("_tallies",)
-
-    def __init__(self) -> None:
-        self._tallies: dict[Key, Tally] = {}
+    __slots__ = ()
+    new = Tally
 
     def drop_waiting(self) -> int:
         """Count sessions as dropped that were planned and neither dropped nor started; return their number."""
         dropped = 0
-        for tally in self._tallies.values():
+        for tally in self._records.values():
             waiting = max(0, tally.sessions_planned - tally.sessions_dropped - tally.sessions_started)
             tally.sessions_dropped += waiting
             dropped += waiting
@@ -198,16 +197,12 @@ class TallySet:
 
     def at(self, phase: Phase, class_name: str, step: int | None = None) -> Tally:
         """Return the tally of a key, created on first use."""
-        key = (phase, class_name, step)
-        tally = self._tallies.get(key)
-        if tally is None:
-            tally = self._tallies[key] = Tally()
-        return tally
+        return self.of_key((phase, class_name, step))
 
     def items(self) -> list[tuple[Key, Tally]]:
         """Return all tallies, ordered by phase, class and step."""
-        order = sorted(self._tallies, key=lambda key: (PHASES.index(key[0]), key[1], -1 if key[2] is None else key[2]))
-        return [(key, self._tallies[key]) for key in order]
+        order = sorted(self._records, key=lambda key: (PHASES.index(key[0]), key[1], -1 if key[2] is None else key[2]))
+        return [(key, self._records[key]) for key in order]
 
     def total(self, phase: Phase | None = None, class_name: str | None = None) -> Tally:
         """Return a new tally of all steps of one phase and class; None: of all phases, of all classes."""
@@ -224,26 +219,15 @@ class TallySet:
         steps = dict.fromkeys(step for step, _ in of_phase)
         return {step: summed(tally for at, tally in of_phase if at == step) for step in sorted(steps)}
 
-    def absorb(self, other: TallySet) -> None:
-        """Add another set, which stays unchanged."""
-        for (phase, class_name, step), tally in other._tallies.items():
-            self.at(phase, class_name, step).absorb(tally)
-
     def renamed(self, name_of: Callable[[str], str]) -> TallySet:
         """Return a set with renamed classes, itself if no name changes; tallies of classes with the same new name are added."""
-        names = {name: name_of(name) for _, name, _ in self._tallies}
+        names = {name: name_of(name) for _, name, _ in self._records}
         if all(name == new for name, new in names.items()):
             return self
         renamed = TallySet()
-        for (phase, class_name, step), tally in self._tallies.items():
+        for (phase, class_name, step), tally in self._records.items():
             renamed.at(phase, names[class_name], step).absorb(tally)
         return renamed
-
-    def take(self) -> TallySet:
-        """Return the counts since the last call, and empty this set."""
-        taken = TallySet()
-        taken._tallies, self._tallies = self._tallies, {}
-        return taken
 
     def to_wire(self) -> dict[str, Any]:
         """Return plain values, for a message or a file."""
@@ -253,15 +237,8 @@ class TallySet:
     def from_wire(cls, document: Any) -> TallySet:
         """Return the set of a `to_wire` document; ValueError or TypeError if it is none."""
         tallies, wire = cls(), msgspec.convert(document, TallySetWire)
-        tallies._tallies = {(phase, name, step): Tally.from_wire(tally) for phase, name, step, tally in wire["tallies"]}
+        tallies._records = {(phase, name, step): Tally.from_wire(tally) for phase, name, step, tally in wire["tallies"]}
         return tallies
-
-    def __eq__(self, other: object) -> bool:
-        if not isinstance(other, TallySet):
-            return NotImplemented
-        return self._tallies == other._tallies
-
-    __hash__ = None  # type: ignore[assignment]  # mutable
 
 
 def count_faults(tallies: TallySet) -> list[str]:
