@@ -24,7 +24,7 @@ from inferload.client.connection.http1 import Http1Error
 from inferload.client.connection.reply import AnyConnection, CertificateRefused, ConnectionLost, HttpReply
 from inferload.client.connection.tcp_info import ConnectionEnd
 from inferload.client.retry import RequestInFlight, crossed_by_close
-from inferload.client.turn_record import Attempt, SessionCookies, TurnRequest, TurnResult, answer_digest, turn_record
+from inferload.client.turn_record import SessionCookies, TurnRequest, TurnResult, answer_digest, turn_record
 from inferload.scenario.schema.request import Timeouts
 from inferload.turns.record import Failure
 from inferload.turns.remarks import Remark
@@ -428,29 +428,27 @@ class Turn:
         calls = () if answer.tool_calls is None else answer.tool_calls.calls(self.request.turn_id)
         text, reasoning = "".join(answer.text), sendable("".join(answer.reasoning))
         native = b"" if parser.failure is not None else answer.native(calls)
-        attempt = Attempt(
-            requests=self._attempts - self._undelivered,
+        record = turn_record(
+            self.request,
+            answer,
+            self._sent_ns,
+            cancelled=self._cancelled,
+            worker=client.worker,
+            target=client.url,
+            model=self.request.model or client.model,
+            attempts=self._attempts - self._undelivered,
             connect_ns=self._connect_ns,
             round_trip_ns=self._round_trip_ns,
-            sent_ns=self._sent_ns,
             written_ns=self._written_ns,
             closed_ns=closed_ns,
-            delay_ns=parser.delays,
+            delay_ns=parser.delays or None,
             status=None if reply.head is None else reply.head.status,
             server=client.without_secrets(self._header(client.server_header)) or None,
             failure=parser.failure,
-            cancelled=self._cancelled,
+            answer_digest=answer_digest(text, reasoning, calls) if client.answer_digests else None,
         )
         return TurnResult(
-            turn_record(
-                self.request,
-                attempt,
-                answer,
-                worker=client.worker,
-                target=client.url,
-                model=client.model,
-                digest=answer_digest(text, reasoning, calls) if client.answer_digests else None,
-            ),
+            record,
             text,
             client.without_secrets(parser.text),
             parser.unstamped,

@@ -6,7 +6,7 @@ A process is drawn at unit rate, with one arrival per unit of time on average.
 import math
 from abc import abstractmethod
 from collections.abc import Iterator, Sequence
-from itertools import count
+from itertools import accumulate, count
 from random import Random
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -203,11 +203,8 @@ class Poisson(Rated):
     kind: Literal["poisson"] = Field(description="open loop: sessions at random, independent times")
 
     def process(self, rng: Random) -> Iterator[float]:
-        """Yield unit times with independent exponential intervals of mean 1."""
-        at = 0.0
-        while True:
-            at += rng.expovariate(1.0)
-            yield at
+        """Return unit times with independent exponential intervals of mean 1."""
+        return accumulate(rng.expovariate(1.0) for _ in count())
 
     def intervals_in_words(self) -> str:
         return "at random times"
@@ -223,11 +220,8 @@ class Gamma(Rated):
     )
 
     def process(self, rng: Random) -> Iterator[float]:
-        """Yield unit times with independent gamma intervals of mean 1 and shape `burstiness`."""
-        at = 0.0
-        while True:
-            at += rng.gammavariate(self.burstiness, 1 / self.burstiness)
-            yield at
+        """Return unit times with independent gamma intervals of mean 1 and shape `burstiness`."""
+        return accumulate(rng.gammavariate(self.burstiness, 1 / self.burstiness) for _ in count())
 
     def intervals_in_words(self) -> str:
         shape = self.burstiness
