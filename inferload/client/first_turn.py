@@ -344,9 +344,8 @@ def _text(answer: TurnResult) -> str:
 def send(settings: ClientSettings, first: FirstTurn, body: bytes, sent: SentTurns) -> TurnResult:
     client = Client(replace(settings, worker="preflight", detail_chars=_DETAIL_CHARS), lambda _result: None)
     cookies, names = first.cookies if first.request.cookies else None, ("preflight", "preflight", 0, "preflight")
-    turn = client.start(
-        TurnRequest(body, *names, "warmup", now_ns(), headers=first.headers, cookies=cookies, keep=True)
-    )
+    request = TurnRequest(body, *names, "warmup", now_ns(), headers=first.headers, cookies=cookies, keep=True)
+    turn = client.start(request)
     try:
         if not turn.wait_until(now_ns() + _PATIENCE_NS):
             logger.info("%s: no answer to the first request yet: waiting for it", settings.target.url)

@@ -273,9 +273,8 @@ class Turn:
     def _on_reply_done(self) -> None:
         reply, connection, self._connection = self._reply, self._connection, None
         if connection is not None:
-            send_again = (
-                reply.error is not None and self._parser.failure is None and self._is_crossed(reply, connection)
-            )
+            is_broken = reply.error is not None and self._parser.failure is None
+            send_again = is_broken and self._is_crossed(reply, connection)
             connection.release()
             whole = reply.complete and not reply.left_open and not reply.surplus
             keep = whole and reply.head is not None and reply.head.keep_alive and self._written_ns is not None

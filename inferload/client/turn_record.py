@@ -90,9 +90,7 @@ class TurnResult(msgspec.Struct, frozen=True, gc=False):
     session_token: str = ""  # to be sent with the next turns of the session
     response_id: str = ""  # as the server gave it
     examples: dict[Remark, str] = {}  # of each remark of the record
-    over_ns: int = (
-        0  # end of the body, or of the wait for it, which may follow the end of the answer: the session goes on
-    )
+    over_ns: int = 0  # end of the body, or of the wait for it, from which on the session continues
 
     @property
     def free_ns(self) -> int:

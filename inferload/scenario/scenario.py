@@ -267,10 +267,8 @@ class Scenario(ScenarioPart):
                 key = f"slo.{limits[0]}" if limits else "phases.warmup_until"
                 remedy = "slo.e2e_ms" if limits else "warmup_s, with warmup_turns"
                 raise ValueError(f"{key} is of streams, and endpoint {endpoint.name} has none; use {remedy}")
-        for gate in (
-            *map(parse_gate, self.gates),
-            *(abort_condition.parse(text).gate for text in self.abort_on),
-        ):
+        aborts = (abort_condition.parse(text).gate for text in self.abort_on)
+        for gate in (*map(parse_gate, self.gates), *aborts):
             self.check_gate(gate)
         return self
 
@@ -285,9 +283,7 @@ class Scenario(ScenarioPart):
 
     @property
     def _workloads(self) -> list[Any]:
-        return (
-            [member.workload for member in self.workload.classes] if isinstance(self.workload, Mix) else [self.workload]
-        )
+        return [each.workload for each in self._classes] or [self.workload]
 
     @property
     def max_system_idle_s(self) -> float | None:

@@ -131,10 +131,8 @@ class Sketch:
 
     def absorb(self, other: Sketch) -> None:
         """Add another sketch, which stays unchanged."""
-        if other.relative_error != self.relative_error:
-            raise ValueError(
-                f"sketches of relative error {self.relative_error} and {other.relative_error} do not merge"
-            )
+        if (error := other.relative_error) != self.relative_error:
+            raise ValueError(f"sketches of relative error {self.relative_error} and {error} do not merge")
         self._settle()
         other._settle()
         if other._min is None or other._max is None:

@@ -14,7 +14,7 @@ from inferload.base.numbers import duration, percent, plural
 from inferload.scenario.files.data_files import find
 from inferload.scenario.schema.replay import Replay
 from inferload.workload.content.data import DataContext, Notes, Opened, Primers, same_as_master
-from inferload.workload.content.images import picture_url
+from inferload.workload.content.images import pictures
 from inferload.workload.content.messages import BLOCK, Message, Piece, first_tokens
 from inferload.workload.content.script import Ask, Fork, Script, Sent, TurnReply, Work, Worked
 from inferload.workload.traces.formats import FORMATS, of_table
@@ -258,8 +258,7 @@ class _SessionScript:
             return (self._blocks(turn),)
         keys = (f"{self._index}/{turn.at_s}/{image}" for image in range(turn.images))
         size = self._workload.image_px
-        images = tuple(picture_url(f"picture/{Random(key).randrange(PICTURES)}", size, size) for key in keys)
-        return context.grown_to(turn, images)
+        return context.grown_to(turn, pictures(keys, PICTURES, size, size))
 
     def _context(self, agent: str = "") -> "_Context":
         return _Context(f"text/{self._index}/{agent}" if agent else f"text/{self._index}", self._notes)

@@ -91,7 +91,7 @@ class Dialer:
         """Open a connection whose socket is read from now on. Blocks this greenlet. Raise DialError if that fails."""
         if in_memory.server is not None:
             return in_memory.MemoryConnection(in_memory.server, self._marks)
-        sock = None
+        sock, origin = None, self.target.origin
         try:
             with gevent.Timeout(self._timeout_s):
                 sock = self._connect()
@@ -102,19 +102,14 @@ class Dialer:
                     tls.handshake(sock)
                 return self._watched(sock, tls)
         except gevent.Timeout:
-            error = DialError(
-                Failure.TIMEOUT_CONNECT, f"no connection to {self.target.origin} within {self._timeout_s:g} s"
-            )
+            error = DialError(Failure.TIMEOUT_CONNECT, f"no connection to {origin} within {self._timeout_s:g} s")
         except ssl.SSLError as problem:
-            error = DialError(
-                Failure.TLS, f"TLS with {self.target.origin}: {tls_reason(problem)}", self._remedy(problem)
-            )
+            error = DialError(Failure.TLS, f"TLS with {origin}: {tls_reason(problem)}", self._remedy(problem))
         except OSError as problem:
             local = problem.errno in _LOCAL_ERRORS or not descriptors.is_one_left()  # name resolution reports neither
             why = descriptors.why_none() if local else problem.strerror or problem
-            error = DialError(
-                Failure.CLIENT_ERROR if local else Failure.CONNECT, f"no connection to {self._peer}: {why}"
-            )
+            failure = Failure.CLIENT_ERROR if local else Failure.CONNECT
+            error = DialError(failure, f"no connection to {self._peer}: {why}")
         except (DialError, gevent.GreenletExit):
             if sock is not None:
                 sock.close()

@@ -128,10 +128,9 @@ def _affinity_header(value: str) -> str:
 
 def no_json(body: Mapping[str, Any]) -> str:
     """Return why the answers are no JSON, an option of vLLM; "" if they are."""
-    encoding = body.get("encoding_format")
-    return (
-        f"encoding_format is {encoding}, not JSON; use float or base64" if encoding in ("bytes", "bytes_only") else ""
-    )
+    if (encoding := body.get("encoding_format")) in ("bytes", "bytes_only"):
+        return f"encoding_format is {encoding}, not JSON; use float or base64"
+    return ""
 
 
 def _extra_body(value: dict[str, JsonValue]) -> dict[str, JsonValue]:

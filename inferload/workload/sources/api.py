@@ -51,6 +51,5 @@ class Source(DataFacts, Protocol):
 
 def literal(text: str, tokens: int) -> Piece:
     """Return a piece of literal text. Equal texts are equal pieces."""
-    return Piece(
-        f"literal/{hashlib.blake2b(text.encode('utf-8', 'surrogatepass'), digest_size=12).hexdigest()}", tokens, text
-    )
+    digest = hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=12).hexdigest()
+    return Piece(f"literal/{digest}", tokens, text)

@@ -112,18 +112,13 @@ def _messages(
 
 def _questions(document: Mapping[str, Any], columns: Columns) -> RecordedConversation | None:
     """Return the turns of a prompt that is a list of questions, as in MT-Bench, with the answers that are known."""
-    listed = _listed(_value(document, columns.prompt), in_cell=False)
-    if (
-        listed is None
-        or not _are_texts(listed)
-        or _listed(_value(document, columns.messages), in_cell=True) is not None
-    ):
+    listed = _listed(_value(document, columns.prompt), in_cell=False) or []
+    if not _are_texts(listed) or _listed(_value(document, columns.messages), in_cell=True) is not None:
         return None
     known = _listed(_value(document, columns.answer), in_cell=False) or []
     answers = [text if isinstance(text, str) and text.strip() else None for text in known] + [None] * len(listed)
-    return RecordedConversation(
-        tuple(Exchange(text, answer) for text, answer in zip(listed, answers, strict=False) if text.strip())
-    )
+    asked = (Exchange(text, answer) for text, answer in zip(listed, answers, strict=False) if text.strip())
+    return RecordedConversation(tuple(asked))
 
 
 # Bodies of requests in files of a batch API: OpenAI's and Anthropic's; of AIPerf's traces.

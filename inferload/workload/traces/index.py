@@ -236,11 +236,8 @@ class TraceIndex:
     def _in_order(self, file: TraceFile, number: int, at_s: float) -> None:
         self._first_s = at_s if self._first_s is None else self._first_s
         if not (at_s < _LATEST_S and abs(at_s - self._first_s) < _LONGEST_S):
-            raise self._fault(
-                file,
-                number,
-                TraceFault(f"time {exact(at_s)} s, after {exact(self._first_s)} s; is it in another unit?"),
-            )
+            text = f"time {exact(at_s)} s, after {exact(self._first_s)} s; is it in another unit?"
+            raise self._fault(file, number, TraceFault(text))
         if at_s < self._last_s:
             if self.format.ordered:
                 text = f"time {exact(at_s)} s is before {exact(self._last_s)} s of an earlier request; sort the file by time"

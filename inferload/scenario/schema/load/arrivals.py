@@ -83,9 +83,8 @@ class Closed(kinds.ArrivalKind):
     def in_short(self, changed: Sequence[float]) -> kinds.LoadSummary:
         """Return the lowest and the highest number of users."""
         planned = [users for _, users in self.user_changes] or [self.users]
-        return kinds.LoadSummary(
-            user_range([*planned, *changed]), "" if self.profile is None else self.profile.in_short()
-        )
+        change = "" if self.profile is None else self.profile.in_short()
+        return kinds.LoadSummary(user_range([*planned, *changed]), change)
 
 
 class Rated(kinds.OpenArrivals):
