@@ -183,8 +183,7 @@ def _number_is_constant(value: Any) -> Any:
 
 def _countable(distribution: "Distribution") -> "Distribution":
     """Refuse distributions of counts below 1, of a constant fraction, or above `MAX_COUNT`."""
-    whole = not isinstance(distribution, Constant) or distribution.value.is_integer()
-    if isinstance(distribution, Constant) and (not whole or distribution.value < 1):
+    if isinstance(distribution, Constant) and not (distribution.value.is_integer() and distribution.value >= 1):
         raise ValueError(f"must be a whole number from 1, is {exact(distribution.value)}")
     if greatest(distribution) < 1:
         raise ValueError(f"draws at most {exact(greatest(distribution))}; a count is at least 1")
