@@ -326,14 +326,11 @@ def _conversation(messages: list[RoleText], dropped: Counter[str]) -> RecordedCo
 
 def _first_two(messages: list[RoleText], dropped: Counter[str]) -> RecordedConversation | Skip:
     """Return one turn: the first message and, as its answer, the second, whatever their roles."""
-    if len(messages) < _TWO:
+    if len(messages) < 2:
         return "one side only"
-    if len(messages) > _TWO:
-        dropped["messages after the first two"] += len(messages) - _TWO
+    if len(messages) > 2:
+        dropped["messages after the first two"] += len(messages) - 2
     return RecordedConversation((Exchange(messages[0][1], messages[1][1]),))
-
-
-_TWO = 2
 
 
 def _whole_prompt(messages: list[RoleText], dropped: Counter[str]) -> RecordedConversation | Skip:

@@ -220,9 +220,9 @@ class TraceIndex:
             file, json_records(opened), lambda record: weka.weka(record.text, file.base + record.offset)
         )
         sessions = [session for _record, session in parsed]
-        placed = weka.place(sessions)
-        self._observed += placed.counts
-        for session, turns in zip(sessions, placed.sessions, strict=True):
+        placed, counts = weka.place(sessions)
+        self._observed += counts
+        for session, turns in zip(sessions, placed, strict=True):
             self.unused += session.unused
             self.left_out += session.left_out
             sent = [turn for turn in turns if turn.input_tokens and turn.output_tokens]
