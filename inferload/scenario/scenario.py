@@ -51,8 +51,7 @@ class Phases(ScenarioPart):
         "web UI stops the run",
     )
     sessions: Limit | None = Field(
-        default=None,
-        description="end the run after so many sessions of the measure phase; null: no such limit",
+        default=None, description="end the run after so many sessions of the measure phase; null: no such limit"
     )
     turns: Limit | None = Field(
         default=None, description="end the run after so many turns of the measure phase; null: no such limit"
@@ -154,8 +153,7 @@ class Scenario(ScenarioPart):
         default=(), description='conditions that abort the run, such as "failed_ratio > 0.5 for 5s"'
     )
     rules: Rules | None = Field(
-        default=None,
-        description="published rules that the results are compared with, such as agentx; null: none",
+        default=None, description="published rules that the results are compared with, such as agentx; null: none"
     )
     server: ServerOptions = Field(default=ServerOptions(), description="scraping of the server's metrics")
     canary: Canary | None = Field(

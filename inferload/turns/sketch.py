@@ -302,8 +302,6 @@ class _Store:
         """Return the store of a `to_wire` list, and the sum of its counts; ValueError for a bucket outside of `first` to `last`."""
         store = cls()
         steps, counts = wire
-        if not steps and not counts:
-            return store, 0
         total = sum(counts)
         if len(steps) != len(counts) or min(steps[1:], default=1) < 1 or total > _MOST:
             raise ValueError("sketch: its buckets and their counts do not fit")

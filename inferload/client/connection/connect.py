@@ -48,11 +48,6 @@ class DialError(Exception):
         self.remedy = remedy
 
 
-def tls_layers(settings: TlsSettings, host: str) -> "Callable[[], TlsLayer]":
-    """Return the function that makes the TLS layer of a connection to a host; create one per process, as of a context."""
-    return partial(_LAYER["tls"], settings.context(["http/1.1"]), host)
-
-
 class Dialer:
     """Factory of connections to one target. `thread`: their reader; None: the event loop reads.
 
@@ -69,7 +64,9 @@ class Dialer:
     ) -> None:
         self.target = target
         self.proxy = Proxy.for_target(target) if in_memory.server is None else None
-        self._layer = tls_layers(tls, target.host) if target.scheme == "https" else None
+        self._layer: Callable[[], TlsLayer] | None = None  # of a connection; its context is one per process
+        if target.scheme == "https":
+            self._layer = partial(_LAYER["tls"], tls.context(["http/1.1"]), target.host)
         self._timeout_s = timeout_s
         self._thread = thread
         self._read_here: type[PythonConnection] | None = None

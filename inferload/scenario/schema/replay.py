@@ -110,8 +110,7 @@ class Replay(ScenarioPart):
         "pauses: the recorded pause after the previous answer; none: immediately after it",
     )
     max_pause_s: Positive | None = Field(
-        default=None,
-        description="pacing pauses: longest pause; longer ones are shortened and counted; null: no limit",
+        default=None, description="pacing pauses: longest pause; longer ones are shortened and counted; null: no limit"
     )
     max_idle_s: Positive | None = Field(
         default=None,

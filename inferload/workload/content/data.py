@@ -78,11 +78,11 @@ class DataFacts(Protocol):
 
     def facts(self) -> dict[str, Any]:
         """Return facts for the manifest: origin, records left out, assumptions."""
-        ...
+        return {}
 
     def in_words(self) -> list[str]:
         """Return the facts as lines of the plan."""
-        ...
+        return []
 
 
 class Primers(NamedTuple):

@@ -36,10 +36,6 @@ class SyntheticSource(Source):
         facts: dict[str, Any] = self._source.model_dump()
         return facts
 
-    def in_words(self) -> list[str]:
-        """Return no lines."""
-        return []
-
 
 class RandomLengthSource(SyntheticSource):
     """Single requests of random lengths, as in the data set `random` of `vllm bench serve`.

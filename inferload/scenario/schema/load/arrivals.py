@@ -32,8 +32,7 @@ class Closed(kinds.ArrivalKind):
     users: AtLeastOne = Field(description="users over all workers; each has one session at a time")
     spawn_per_s: Positive = Field(description="users started per second, until all run")
     profile: UserProfile | None = Field(
-        default=None,
-        description=f"number of users over time: {one_of(UserProfile)}, at most users; null: constant",
+        default=None, description=f"number of users over time: {one_of(UserProfile)}, at most users; null: constant"
     )
 
     @model_validator(mode="after")
@@ -97,8 +96,7 @@ class Rated(kinds.OpenArrivals):
         default=None, description="session starts per second over all workers; give this or profile"
     )
     profile: Profile | None = Field(
-        default=None,
-        description=f"rate over time, from the start of the measure phase: {one_of(Profile)}",
+        default=None, description=f"rate over time, from the start of the measure phase: {one_of(Profile)}"
     )
 
     @model_validator(mode="after")
@@ -176,7 +174,8 @@ class Rated(kinds.OpenArrivals):
         """Return the lowest and the highest rate."""
         profile = self.profile
         planned = [self.rate] if profile is None else [profile.scale * rate for rate in profile.rates_per_s]
-        low, high = _ends([*planned, *changed])
+        rates = [*planned, *changed]
+        low, high = min(rates), max(rates)
         from_to = number(high) if low == high else f"{number(low)} to {number(high)}"
         return kinds.LoadSummary(f"{from_to}/s {self.name}", "" if profile is None else profile.in_short())
 
@@ -239,10 +238,6 @@ def spawn_duration_s(users: int, spawn_per_s: float) -> float:
 
 def user_range(users: Sequence[float]) -> str:
     """Format the lowest and the highest number of users."""
-    low, high = _ends(users)
+    low, high = min(users), max(users)
     highest = "1 user" if high == 1 else f"{number(high)} users"
     return highest if low == high else f"{number(low)} to {highest}"
-
-
-def _ends(values: Sequence[float]) -> tuple[float, float]:
-    return min(values), max(values)
