@@ -171,6 +171,15 @@ def unchecked_clients(reader: str) -> Iterator[Callable[[EndpointName], PairClie
         client.close()
 
 
+def asked(url: str) -> TurnResult:
+    """Return the result of a turn that a client of its own sends, without a check of certificates."""
+    client = Client(ClientSettings(Target.parse(url), "m", tls=TlsSettings(insecure=True)), lambda _result: None)
+    with gevent.Timeout(20):
+        result = client.start(TurnRequest(b"{}", "s0.0", "s0", 0, "chat", "measure", now_ns())).wait()
+    client.close()
+    return result
+
+
 @contextlib.contextmanager
 def environment(name: str, value: str) -> Iterator[None]:
     """Set an environment variable within the block."""
