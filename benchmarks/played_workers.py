@@ -197,9 +197,9 @@ class PlayedRun(worker_run.WorkerRun):
         while self.context.open and (due_ns := start_ns + self.begun * step_ns) <= until_ns:
             number = self.begun * assignment.stripes + assignment.stripe
             phase = self.windows.at(due_ns).phase
-            tallies.session_planned(phase, class_name)
-            tallies.session_started(phase, class_name)
-            tallies.session_completed(phase, class_name)
+            tallies.at(phase, class_name).sessions_planned += 1
+            tallies.at(phase, class_name).sessions_started += 1
+            tallies.at(phase, class_name).sessions_completed += 1
             session = f"s{number}"
             self.turns.send(
                 TurnRequest(b"", f"{session}/0", session, 0, class_name, phase, due_ns, PLAYED_TOKENS),

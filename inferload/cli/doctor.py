@@ -16,12 +16,12 @@ from inferload.campaign.machine.machine_evidence import MachineEvidence
 from inferload.client.client import ClientSettings, Credentials
 from inferload.client.connection import credentials
 from inferload.client.connection.target import Target
-from inferload.client.turn import TurnTimeouts
 from inferload.figures.pages.page_names import is_simulated
+from inferload.scenario.schema.request import Timeouts
 from inferload.servers import metrics_targets
 
 _OPTIONS = ("--model", "--api-key-file", "--header", *TLS_OPTIONS)
-_TIMEOUTS = TurnTimeouts(connect_s=10, first_event_s=60, between_events_s=30, turn_s=120)
+_TIMEOUTS = Timeouts(connect_s=10, first_event_s=60, between_events_s=30, turn_s=120)
 
 
 def register(commands: Any) -> None:

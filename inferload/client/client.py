@@ -22,9 +22,10 @@ from inferload.client.connection.http1 import request_head, with_body
 from inferload.client.connection.reply import AnyConnection
 from inferload.client.connection.target import Target
 from inferload.client.endpoints.dialect import DIALECTS
-from inferload.client.turn import Turn, TurnTimeouts
+from inferload.client.turn import Turn
 from inferload.client.turn_record import TurnRequest, TurnResult
 from inferload.scenario.schema.endpoints import ENDPOINTS, EndpointName
+from inferload.scenario.schema.request import Timeouts
 from inferload.turns.record import CANCELLED, Failure, TurnRecord
 
 logger = logging.getLogger(__name__)
@@ -57,7 +58,7 @@ class ClientSettings:
     model: str
     worker: str = "w0"
     tls: TlsSettings = field(default_factory=TlsSettings)
-    timeouts: TurnTimeouts = field(default_factory=TurnTimeouts)
+    timeouts: Timeouts = field(default_factory=Timeouts)
     credentials: Credentials = field(default_factory=Credentials)
     headers: tuple[tuple[str, str], ...] = ()
     endpoint: EndpointName = "chat"
@@ -128,21 +129,13 @@ class Client:
     def never_sent(self, request: TurnRequest, detail: str) -> TurnResult:
         """Return the result of a turn that was not sent, a client error."""
         record = TurnRecord(
-            turn_id=request.turn_id,
-            session_id=request.session_id,
-            turn_index=request.turn_index,
-            class_name=request.class_name,
+            **request.place,
             worker=self.worker,
-            phase=request.phase,
-            planned_ns=request.planned_ns,
             closed_ns=now_ns(),
             attempts=0,
             target=self.url,
             model=request.model or self.model,
-            max_tokens=request.max_tokens,
-            step=request.step,
             failure=Failure.CLIENT_ERROR,
-            pause=request.pause,
         )
         return TurnResult(record, "", self.without_secrets(detail))
 

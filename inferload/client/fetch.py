@@ -128,11 +128,10 @@ class Fetcher:
 
     def _expects_tls(self) -> bool:
         """Return True if the server of a target with plain HTTP completes a TLS handshake."""
-        if self._settings.target.scheme == "https":
+        target, timeout_s = self._settings.target, self._settings.timeouts.connect_s
+        if target.scheme == "https":
             return False
-        dialer = Dialer(
-            self._settings.target.other_scheme, TlsSettings(insecure=True), self._settings.timeouts.connect_s
-        )
+        dialer = Dialer(target.other_scheme, TlsSettings(insecure=True), timeout_s)
         try:
             dialer.dial().close()
         except DialError:

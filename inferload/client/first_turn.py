@@ -89,18 +89,6 @@ class FirstTurn:
     whole: bool = False
     cookies: SessionCookies = field(default_factory=SessionCookies)
 
-    @classmethod
-    def of(
-        cls,
-        body: bytes,
-        request: RequestOptions,
-        headers: tuple[tuple[str, str], ...] = (),
-        hint: str = "",
-        whole: bool = False,
-    ) -> "FirstTurn":
-        """Return the first turn with a body of the run."""
-        return cls(msgspec.json.decode(body), request, headers, hint, whole)
-
     @property
     def form(self) -> bytes:
         """The body without its length of answer: requests of one form are taken or refused alike."""
@@ -285,7 +273,7 @@ def _takes_texts(settings: ClientSettings, endpoint: EndpointName, sent: SentTur
     """Return True if a server answers a request of texts."""
     request = RequestOptions.model_validate({"endpoint": endpoint})
     writer = BodyWriter(Texts(approximate(), 0), BodySettings(settings.model, request), Isolation())
-    first = FirstTurn.of(writer.body(PLAIN), request)
+    first = FirstTurn(msgspec.json.decode(writer.body(PLAIN)), request)
     answer = send(replace(settings, endpoint=endpoint), first, first.body("", "", None), sent)
     return reaction_to(answer, first.document) == "served"
 
@@ -344,9 +332,8 @@ def _text(answer: TurnResult) -> str:
 def send(settings: ClientSettings, first: FirstTurn, body: bytes, sent: SentTurns) -> TurnResult:
     client = Client(replace(settings, worker="preflight", detail_chars=_DETAIL_CHARS), lambda _result: None)
     cookies, names = first.cookies if first.request.cookies else None, ("preflight", "preflight", 0, "preflight")
-    turn = client.start(
-        TurnRequest(body, *names, "warmup", now_ns(), headers=first.headers, cookies=cookies, keep=True)
-    )
+    request = TurnRequest(body, *names, "warmup", now_ns(), headers=first.headers, cookies=cookies, keep=True)
+    turn = client.start(request)
     try:
         if not turn.wait_until(now_ns() + _PATIENCE_NS):
             logger.info("%s: no answer to the first request yet: waiting for it", settings.target.url)

@@ -178,10 +178,9 @@ def _models(settings: ClientSettings) -> ModelList:
 
 def _problem_of(fetched: Fetched, settings: ClientSettings) -> tuple[str, str]:
     """Return why a page is no list of models, and the remedy."""
-    if fetched.status in (401, 403) and settings.credentials.api_key is None:
-        return f"HTTP {fetched.status}, the server requires a key", key_hint(settings.credentials)
     if fetched.status in (401, 403):
-        return f"HTTP {fetched.status}, the server refuses the key", key_hint(settings.credentials)
+        reaction = "requires a key" if settings.credentials.api_key is None else "refuses the key"
+        return f"HTTP {fetched.status}, the server {reaction}", key_hint(settings.credentials)
     if is_of_gateway(fetched.status, fetched.text):
         return fetched.status_text, _BEHIND
     if fetched.status != 200:

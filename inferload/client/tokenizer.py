@@ -15,6 +15,7 @@ from inferload.client.client import ClientSettings
 from inferload.client.fetch import Fetched, Fetcher, FetchError
 from inferload.turns.record import Failure
 from inferload.workload.content.chat_template import TokenizeChat
+from inferload.workload.content.prompts import Tokenize
 
 # A token may cover several words of fluent text, on average at most so many of any text.
 _WORDS_PER_TOKEN = 4
@@ -47,18 +48,15 @@ def plausible(text: str, tokens: int) -> bool:
     return fewest <= tokens <= len(text.encode("utf-8", "surrogatepass")) + _SPECIAL_TOKENS
 
 
-class Tokenizer:
-    """Token ids of a text from POST /tokenize, without special tokens and chat template."""
+def tokenizer(settings: ClientSettings, form: TokenizeForm, fetcher: Fetcher | None = None) -> Tokenize:
+    """Return a function from a text to its token ids (POST /tokenize), without special tokens and chat template.
 
-    def __init__(self, settings: ClientSettings, form: TokenizeForm, fetcher: Fetcher | None = None) -> None:
-        self._fetcher = fetcher or Fetcher(settings)
-        self._path = settings.target.page_path(_PATH)
-        self._model = settings.model
-        self._form = form
+    It raises FetchError if the server returns none, or no plausible number of them.
+    """
+    fetcher, path = fetcher or Fetcher(settings), settings.target.page_path(_PATH)
 
-    def __call__(self, text: str) -> list[int]:
-        """Return the token ids of a text. Raise FetchError if the server returns none, or no plausible number of them."""
-        fetched = self._fetcher.post(self._path, self._form.document(self._model, text))
+    def ids(text: str) -> list[int]:
+        fetched = fetcher.post(path, form.document(settings.model, text))
         tokens = _token_ids(fetched)
         if tokens is None:
             raise FetchError(Failure.HTTP_OTHER, f"POST {_PATH} answered {fetched.status}, without a list of token ids")
@@ -67,11 +65,13 @@ class Tokenizer:
             raise FetchError(Failure.HTTP_OTHER, why)
         return tokens
 
+    return ids
+
 
 def form_of(settings: ClientSettings, fetcher: Fetcher | None = None) -> TokenizeForm | None:
     """Return the form that a server's tokenizer takes; None if it gives plausible counts for none."""
     for form in FORMS:
-        tokenize = Tokenizer(settings, form, fetcher)
+        tokenize = tokenizer(settings, form, fetcher)
         try:
             if len(tokenize(_SHORT)) < len(tokenize(_LONG)):
                 return form

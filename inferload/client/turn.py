@@ -7,7 +7,6 @@ killed.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Protocol
 
@@ -25,23 +24,14 @@ from inferload.client.connection.http1 import Http1Error
 from inferload.client.connection.reply import AnyConnection, CertificateRefused, ConnectionLost, HttpReply
 from inferload.client.connection.tcp_info import ConnectionEnd
 from inferload.client.retry import RequestInFlight, crossed_by_close
-from inferload.client.turn_record import Attempt, SessionCookies, TurnRequest, TurnResult, answer_digest, turn_record
+from inferload.client.turn_record import SessionCookies, TurnRequest, TurnResult, answer_digest, turn_record
+from inferload.scenario.schema.request import Timeouts
 from inferload.turns.record import Failure
 from inferload.turns.remarks import Remark
 from inferload.workload.content.messages import sendable
 
 _CHECK_NS = _QUIET_NS = NS_PER_S // 4
 _BODY_END_NS = NS_PER_S // 50  # time from the end marker within which the body must end for the connection to be reused
-
-
-@dataclass(frozen=True, slots=True)
-class TurnTimeouts:
-    """Time limits of one turn in seconds. A turn that exceeds one fails with the failure class of the same name."""
-
-    connect_s: float = 10.0
-    first_event_s: float = 600.0
-    between_events_s: float = 120.0
-    turn_s: float = 3600.0
 
 
 class TurnState(Enum):
@@ -59,7 +49,7 @@ class TurnHost(Protocol):
     url: str
     model: str
     worker: str
-    timeouts: TurnTimeouts
+    timeouts: Timeouts
     parse_queue: ParseQueue
 
     @property
@@ -283,9 +273,8 @@ class Turn:
     def _on_reply_done(self) -> None:
         reply, connection, self._connection = self._reply, self._connection, None
         if connection is not None:
-            send_again = (
-                reply.error is not None and self._parser.failure is None and self._is_crossed(reply, connection)
-            )
+            is_broken = reply.error is not None and self._parser.failure is None
+            send_again = is_broken and self._is_crossed(reply, connection)
             connection.release()
             whole = reply.complete and not reply.left_open and not reply.surplus
             keep = whole and reply.head is not None and reply.head.keep_alive and self._written_ns is not None
@@ -438,29 +427,27 @@ class Turn:
         calls = () if answer.tool_calls is None else answer.tool_calls.calls(self.request.turn_id)
         text, reasoning = "".join(answer.text), sendable("".join(answer.reasoning))
         native = b"" if parser.failure is not None else answer.native(calls)
-        attempt = Attempt(
-            requests=self._attempts - self._undelivered,
+        record = turn_record(
+            self.request,
+            answer,
+            self._sent_ns,
+            cancelled=self._cancelled,
+            worker=client.worker,
+            target=client.url,
+            model=self.request.model or client.model,
+            attempts=self._attempts - self._undelivered,
             connect_ns=self._connect_ns,
             round_trip_ns=self._round_trip_ns,
-            sent_ns=self._sent_ns,
             written_ns=self._written_ns,
             closed_ns=closed_ns,
-            delay_ns=parser.delays,
+            delay_ns=parser.delays or None,
             status=None if reply.head is None else reply.head.status,
             server=client.without_secrets(self._header(client.server_header)) or None,
             failure=parser.failure,
-            cancelled=self._cancelled,
+            answer_digest=answer_digest(text, reasoning, calls) if client.answer_digests else None,
         )
         return TurnResult(
-            turn_record(
-                self.request,
-                attempt,
-                answer,
-                worker=client.worker,
-                target=client.url,
-                model=client.model,
-                digest=answer_digest(text, reasoning, calls) if client.answer_digests else None,
-            ),
+            record,
             text,
             client.without_secrets(parser.text),
             parser.unstamped,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Sequence
 from hashlib import blake2b
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 import numpy as np
@@ -13,7 +13,7 @@ import numpy as np
 from inferload.base.clock import NS_PER_S
 from inferload.base.on_use import OnUse
 from inferload.client.answers.answer import Answer
-from inferload.turns.record import CANCELLED, Failure, Phase, TurnRecord
+from inferload.turns.record import CANCELLED, Phase, TurnRecord
 from inferload.turns.remarks import Remark
 from inferload.workload.content.messages import ToolCall
 from inferload.workload.content.script import TurnReply
@@ -41,6 +41,11 @@ class SessionCookies(msgspec.Struct):
         self.jar.take(url, lines)
 
 
+_PLACE = (
+    "turn_id", "session_id", "turn_index", "class_name", "phase", "planned_ns", "max_tokens", "step", "pause",
+)  # fmt: skip
+
+
 class TurnRequest(msgspec.Struct, frozen=True, gc=False):
     """Request of one turn and its place in the workload. `planned_ns`: due time on the monotonic clock of this process."""
 
@@ -59,6 +64,11 @@ class TurnRequest(msgspec.Struct, frozen=True, gc=False):
     model: str = ""  # "": the model of the client
     cookies: SessionCookies | None = None  # of the session; None: none go back
     keep: bool = False  # later requests carry the answer
+
+    @property
+    def place(self) -> dict[str, Any]:
+        """Fields of its record that it sets."""
+        return {name: getattr(self, name) for name in _PLACE}
 
     def __post_init__(self) -> None:
         """Raise ValueError for a limit that no column can hold."""
@@ -80,9 +90,7 @@ class TurnResult(msgspec.Struct, frozen=True, gc=False):
     session_token: str = ""  # to be sent with the next turns of the session
     response_id: str = ""  # as the server gave it
     examples: dict[Remark, str] = {}  # of each remark of the record
-    over_ns: int = (
-        0  # end of the body, or of the wait for it, which may follow the end of the answer: the session goes on
-    )
+    over_ns: int = 0  # end of the body, or of the wait for it, from which on the session continues
 
     @property
     def free_ns(self) -> int:
@@ -103,79 +111,33 @@ class TurnResult(msgspec.Struct, frozen=True, gc=False):
         )
 
 
-class Attempt(NamedTuple):
-    """Last attempt to send a turn, apart from its answer. An instant that it did not reach is None.
-
-    `requests`: of all attempts. `sent_ns`: of the first one.
-    """
-
-    requests: int
-    connect_ns: int | None
-    round_trip_ns: int | None
-    sent_ns: int | None
-    written_ns: int | None
-    closed_ns: int
-    delay_ns: array[int]
-    status: int | None
-    server: str | None
-    failure: Failure | None
-    cancelled: bool
-
-
 def turn_record(
-    request: TurnRequest,
-    attempt: Attempt,
-    answer: Answer,
-    *,
-    worker: str,
-    target: str,
-    model: str,
-    digest: str | None = None,
+    request: TurnRequest, answer: Answer, sent_ns: int | None, *, cancelled: bool, **others: Any
 ) -> TurnRecord:
-    """Return the record of a turn. `target`: URL; `model`: that of the client; `digest`: of the answer."""
+    """Return the record of a turn. `sent_ns`: of the first attempt. `others`: fields that neither request nor answer have."""
     metrics, event_ns = answer.metrics, answer.event_ns
     return TurnRecord(
-        turn_id=request.turn_id,
-        session_id=request.session_id,
-        turn_index=request.turn_index,
-        class_name=request.class_name,
-        worker=worker,
-        phase=request.phase,
-        planned_ns=request.planned_ns,
-        closed_ns=attempt.closed_ns,
-        sent_ns=attempt.sent_ns,
-        written_ns=attempt.written_ns,
+        **request.place,
+        sent_ns=sent_ns,
         first_event_ns=answer.first_event_ns,
         first_ns=event_ns[0] if event_ns else None,
         first_visible_ns=answer.first_visible_ns,
         last_ns=event_ns[-1] if event_ns else answer.whole_ns,
-        connect_ns=attempt.connect_ns,
-        round_trip_ns=attempt.round_trip_ns,
         input_tokens=answer.input_tokens,
         output_tokens=answer.output_tokens,
         hidden_tokens=None if answer.output_tokens is None else answer.hidden_tokens,
         cached_tokens=answer.cached_tokens,
         texts=answer.texts,
-        event_ns=_since(attempt.sent_ns or 0, event_ns) if event_ns else None,
+        event_ns=_since(sent_ns or 0, event_ns) if event_ns else None,
         event_tokens=answer.tokens_by_event,
-        delay_ns=attempt.delay_ns or None,
-        attempts=attempt.requests,
-        target=target,
-        server=attempt.server,
-        model=request.model or model,
-        max_tokens=request.max_tokens,
-        finish_reason=CANCELLED if attempt.cancelled else answer.finish_reason,
+        finish_reason=CANCELLED if cancelled else answer.finish_reason,
         request_id=answer.request_id,
-        answer_digest=digest,
-        step=request.step,
         server_queue_ms=None if metrics is None else metrics.queue_time_ms,
         server_ttft_ms=None if metrics is None else metrics.time_to_first_token_ms,
         server_generation_ms=None if metrics is None else metrics.generation_time_ms,
-        failure=attempt.failure,
-        status=attempt.status,
-        pause=request.pause,
         remarks=tuple(answer.remarks),
-        final=not attempt.cancelled and (not answer.tool_calls if request.final is None else request.final),
+        final=not cancelled and (not answer.tool_calls if request.final is None else request.final),
+        **others,
     )
 
 

@@ -190,14 +190,9 @@ def _value(part: _Schema, schema: _Schema) -> str:
     bounds = ", ".join(
         f"{sign} {part[key]:g}" for key, sign in limits.items() if key in part and part[key] not in _GENERAL
     )
-    names = {
-        "object": "mapping",
-        "string": "text",
-        "integer": "integer",
-        "number": "number",
-        "boolean": "true or false",
-    }
-    return f"{names.get(str(part.get('type')), 'any')}{' ' + bounds if bounds else ''}"
+    kind = str(part.get("type", "any"))
+    name = {"object": "mapping", "string": "text", "boolean": "true or false"}.get(kind, kind)
+    return f"{name}{' ' + bounds if bounds else ''}"
 
 
 def _anchor(name: str, definition: _Schema) -> str:

@@ -70,7 +70,7 @@ _FORM = {
     **{"workload": "replay", "arrivals": "closed", "limits": (TTFT.key, TPOT.key), "longest_prompt": 131_000},
     **{"mean_prompt": 27_000, "corpus": "private trajectories"},
 }
-_SETS = (
+RULE_SETS = (
     RuleSet("agentx-harness-1.0.12/agentx", {**_LOCKS, "coverage": 0.95}, _AGENTX),
     RuleSet("agentx-harness-1.0.12/inferencex-agentx-mvp", {**_LOCKS, "coverage": 0.95}, _MVP),
     RuleSet("aiperf-0.13.0/inferencex-agentx-mvp", {**_LOCKS, "max_idle_s": None}, _MVP),
@@ -81,13 +81,12 @@ _SETS = (
         not_comparable="the trajectories of AA-AgentPerf are private: only their form can be reproduced",
     ),
 )
-RULE_SETS: Mapping[str, RuleSet] = {made.name: made for made in _SETS}
 
 
 def rule_set(name: str | None) -> RuleSet:
     """Return a set by its name, or by its scenario if one package alone has it. ValueError otherwise."""
-    found = [made for made in _SETS if name in (made.name, made.name.partition("/")[2])]
+    found = [made for made in RULE_SETS if name in (made.name, made.name.partition("/")[2])]
     if len(found) == 1:
         return found[0]
     problem = "several packages publish rules of this name" if found else "no such rules"
-    raise ValueError(f"{name}: {problem}; use one of {', '.join(made.name for made in found or _SETS)}")
+    raise ValueError(f"{name}: {problem}; use one of {', '.join(made.name for made in found or RULE_SETS)}")

@@ -51,8 +51,7 @@ class Phases(ScenarioPart):
         "web UI stops the run",
     )
     sessions: Limit | None = Field(
-        default=None,
-        description="end the run after so many sessions of the measure phase; null: no such limit",
+        default=None, description="end the run after so many sessions of the measure phase; null: no such limit"
     )
     turns: Limit | None = Field(
         default=None, description="end the run after so many turns of the measure phase; null: no such limit"
@@ -154,8 +153,7 @@ class Scenario(ScenarioPart):
         default=(), description='conditions that abort the run, such as "failed_ratio > 0.5 for 5s"'
     )
     rules: Rules | None = Field(
-        default=None,
-        description="published rules that the results are compared with, such as agentx; null: none",
+        default=None, description="published rules that the results are compared with, such as agentx; null: none"
     )
     server: ServerOptions = Field(default=ServerOptions(), description="scraping of the server's metrics")
     canary: Canary | None = Field(
@@ -227,21 +225,14 @@ class Scenario(ScenarioPart):
         return self
 
     @model_validator(mode="after")
-    def _history_is_kept(self) -> "Scenario":
-        """Check that the endpoint keeps the history of a chat that leaves it to the server."""
+    def _chats_have_their_endpoints(self) -> "Scenario":
+        """Check that the endpoint keeps a history that is left to the server, and takes a seed for each sample of a group."""
         endpoint = ENDPOINTS[self.request.endpoint]
-        if not endpoint.keeps_history and any(
-            isinstance(each, Chat) and each.history == "server" for each in self._workloads
-        ):
+        chats = [each for each in self._workloads if isinstance(each, Chat)]
+        if not endpoint.keeps_history and any(chat.history == "server" for chat in chats):
             names = " or ".join(names_of(lambda row: row.keeps_history))
             raise ValueError(f"history: server needs request.endpoint {names}; it is {endpoint.name}")
-        return self
-
-    @model_validator(mode="after")
-    def _samples_have_seeds(self) -> "Scenario":
-        """Check that the endpoint takes a seed for each sample of a group."""
-        endpoint = ENDPOINTS[self.request.endpoint]
-        if not endpoint.seed and any(isinstance(e, Chat) and e.group and e.group.seeds for e in self._workloads):
+        if not endpoint.seed and any(chat.group and chat.group.seeds for chat in chats):
             names = " or ".join(names_of(lambda row: row.seed))
             raise ValueError(
                 f"group: seeds need request.endpoint {names}; it is {endpoint.name}; set group.seeds: false"
@@ -274,10 +265,8 @@ class Scenario(ScenarioPart):
                 key = f"slo.{limits[0]}" if limits else "phases.warmup_until"
                 remedy = "slo.e2e_ms" if limits else "warmup_s, with warmup_turns"
                 raise ValueError(f"{key} is of streams, and endpoint {endpoint.name} has none; use {remedy}")
-        for gate in (
-            *map(parse_gate, self.gates),
-            *(abort_condition.parse(text).gate for text in self.abort_on),
-        ):
+        aborts = (abort_condition.parse(text).gate for text in self.abort_on)
+        for gate in (*map(parse_gate, self.gates), *aborts):
             self.check_gate(gate)
         return self
 
@@ -292,9 +281,7 @@ class Scenario(ScenarioPart):
 
     @property
     def _workloads(self) -> list[Any]:
-        return (
-            [member.workload for member in self.workload.classes] if isinstance(self.workload, Mix) else [self.workload]
-        )
+        return [each.workload for each in self._classes] or [self.workload]
 
     @property
     def max_system_idle_s(self) -> float | None:

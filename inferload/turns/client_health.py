@@ -11,6 +11,7 @@ import msgspec
 import numpy as np
 
 from inferload.base.clock import NS_PER_S
+from inferload.turns.keyed import Keyed
 from inferload.turns.record import PHASES, Phase
 from inferload.turns.sketch import Sketch
 
@@ -113,26 +114,20 @@ _COUNTS = tuple(item.name for item in fields(ClientHealth) if item.type == "int"
 _SKETCHES = tuple(item.name for item in fields(ClientHealth) if item.type == "Sketch")
 
 
-class HealthSet:
-    """Health by (worker, phase). Merging is associative and commutative; `take` returns deltas."""
+class HealthSet(Keyed[tuple[str, Phase], ClientHealth]):
+    """Health by (worker, phase)."""
 
-    __slots__ = ("_healths",)
-
-    def __init__(self) -> None:
-        self._healths: dict[tuple[str, Phase], ClientHealth] = {}
+    __slots__ = ()
+    new = ClientHealth
 
     def at(self, worker: str, phase: Phase) -> ClientHealth:
         """Return the record of a key, created on first use."""
-        key = (worker, phase)
-        health = self._healths.get(key)
-        if health is None:
-            health = self._healths[key] = ClientHealth()
-        return health
+        return self.of_key((worker, phase))
 
     def items(self) -> list[tuple[tuple[str, Phase], ClientHealth]]:
         """Return all records, ordered by worker and phase."""
-        keys = sorted(self._healths, key=lambda key: (key[0], PHASES.index(key[1])))
-        return [(key, self._healths[key]) for key in keys]
+        keys = sorted(self._records, key=lambda key: (key[0], PHASES.index(key[1])))
+        return [(key, self._records[key]) for key in keys]
 
     def by_worker(self, phase: Phase | None = None) -> dict[str, ClientHealth]:
         """Return a new record for each worker, of one phase or of all."""
@@ -145,27 +140,16 @@ class HealthSet:
     def total(self, phase: Phase | None = None) -> ClientHealth:
         """Return a new record of all workers, of one phase or of all."""
         total = ClientHealth()
-        for (_, at), health in self._healths.items():
+        for (_, at), health in self._records.items():
             if phase is None or at == phase:
                 total.absorb(health)
         return total
 
-    def absorb(self, other: HealthSet) -> None:
-        """Add another set, which stays unchanged."""
-        for (worker, phase), health in other._healths.items():
-            self.at(worker, phase).absorb(health)
-
     def take_over(self, other: HealthSet) -> None:
         """Add another set, which is not used afterwards: without a copy of records whose keys are new."""
-        for key, health in other._healths.items():
-            if (own := self._healths.setdefault(key, health)) is not health:
+        for key, health in other._records.items():
+            if (own := self._records.setdefault(key, health)) is not health:
                 own.absorb(health)
-
-    def take(self) -> HealthSet:
-        """Return the records since the last call, and empty this set."""
-        taken = HealthSet()
-        taken._healths, self._healths = self._healths, {}
-        return taken
 
     def to_wire(self) -> dict[str, Any]:
         """Return plain values, for a message or a file."""
@@ -175,12 +159,5 @@ class HealthSet:
     def from_wire(cls, document: Any) -> HealthSet:
         """Return the set of a `to_wire` document; ValueError or LookupError if it is none."""
         health, wire = cls(), msgspec.convert(document, _HealthSetWire)
-        health._healths = {(worker, phase): ClientHealth.from_wire(entry) for worker, phase, entry in wire["workers"]}
+        health._records = {(worker, phase): ClientHealth.from_wire(entry) for worker, phase, entry in wire["workers"]}
         return health
-
-    def __eq__(self, other: object) -> bool:
-        if not isinstance(other, HealthSet):
-            return NotImplemented
-        return self._healths == other._healths
-
-    __hash__ = None  # type: ignore[assignment]  # mutable

@@ -61,16 +61,14 @@ class TurnFile:
     @cached_property
     def origin(self) -> Origin | None:
         """Run and worker; None for a Parquet file that is not a turns file."""
-        texts = self._texts
         with reading(self.path):
-            worker, run_id = (texts.get(key) for key in (b"worker", b"run_id"))
+            worker, run_id = (self._texts.get(key) for key in (b"worker", b"run_id"))
             return None if worker is None or run_id is None else Origin(run_id.decode(), worker.decode())
 
     @cached_property
     def anchor(self) -> Anchor:
-        texts = self._texts
         with reading(self.path):
-            wall_ns, mono_ns = (int(texts[key]) for key in (b"anchor_wall_ns", b"anchor_mono_ns"))
+            wall_ns, mono_ns = (int(self._texts[key]) for key in (b"anchor_wall_ns", b"anchor_mono_ns"))
             if max(abs(wall_ns), abs(mono_ns)) >= _LATEST_NS:
                 raise ValueError("its anchors are out of range")
             return Anchor(wall_ns, mono_ns)
@@ -78,9 +76,8 @@ class TurnFile:
     @cached_property
     def parts(self) -> frozenset[str]:
         """Names of the parts that were joined into the file; empty for another file."""
-        texts = self._texts
         with reading(self.path):
-            names = json_text.parse(texts.get(PARTS_KEY, b"[]"))
+            names = json_text.parse(self._texts.get(PARTS_KEY, b"[]"))
         return frozenset(name for name in names if isinstance(name, str)) if isinstance(names, list) else frozenset()
 
     @property

@@ -41,9 +41,5 @@ MEANINGS = {
     Remark.CONTENT_ENCODING: "were compressed although this was not asked for; compression delays events",
     Remark.OPEN_BODY: "have a body that went on after the end marker; its connection was closed",
 }
-OF_TOKENS = (
-    Remark.LOW_USAGE,
-    Remark.HIDDEN_TOKENS,
-    Remark.HELD_TEXT,
-    Remark.STOP_STRING,
-)  # TPOT is not by the server's count, or unknown
+# With these, TPOT is not by the server's count, or unknown.
+OF_TOKENS = (Remark.LOW_USAGE, Remark.HIDDEN_TOKENS, Remark.HELD_TEXT, Remark.STOP_STRING)

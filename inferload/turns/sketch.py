@@ -131,10 +131,8 @@ class Sketch:
 
     def absorb(self, other: Sketch) -> None:
         """Add another sketch, which stays unchanged."""
-        if other.relative_error != self.relative_error:
-            raise ValueError(
-                f"sketches of relative error {self.relative_error} and {other.relative_error} do not merge"
-            )
+        if (error := other.relative_error) != self.relative_error:
+            raise ValueError(f"sketches of relative error {self.relative_error} and {error} do not merge")
         self._settle()
         other._settle()
         if other._min is None or other._max is None:
@@ -304,8 +302,6 @@ class _Store:
         """Return the store of a `to_wire` list, and the sum of its counts; ValueError for a bucket outside of `first` to `last`."""
         store = cls()
         steps, counts = wire
-        if not steps and not counts:
-            return store, 0
         total = sum(counts)
         if len(steps) != len(counts) or min(steps[1:], default=1) < 1 or total > _MOST:
             raise ValueError("sketch: its buckets and their counts do not fit")

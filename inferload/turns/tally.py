@@ -12,6 +12,7 @@ from typing import Annotated, Any, NotRequired, TypedDict, TypeVar
 
 import msgspec
 
+from inferload.turns.keyed import Keyed
 from inferload.turns.record import PHASES, Phase
 from inferload.turns.sketch import Sketch
 
@@ -54,13 +55,13 @@ class TallySetWire(TypedDict):
 class Tally:
     """Counters and sketches of one key. Latencies, stalls and SLO are of turns that ended well."""
 
-    sessions_planned: int = 0
+    sessions_planned: int = 0  # arrivals; in a closed loop, sessions that a free user started
     sessions_dropped: int = 0
     sessions_at_limit: int = 0  # of the dropped ones: because max_in_flight was reached
     sessions_started: int = 0
     sessions_postponed: int = 0  # of the started ones: max_in_flight delayed them into a later phase
-    sessions_completed: int = 0
-    turns_begun: int = 0
+    sessions_completed: int = 0  # of the started ones: whose last turn ended well
+    turns_begun: int = 0  # `inferload.figures.counting` counts their ends
     requests: int = 0  # of the ended turns, first and second ones: a turn without a connection has none
     retried: int = 0  # of these: second ones
     turns_delayed: int = 0  # turns that waited because max_in_flight was reached
@@ -158,18 +159,11 @@ class Tally:
     @classmethod
     def from_wire(cls, document: Any) -> Tally:
         """Return the tally of a `to_wire` document; ValueError or TypeError if it is none."""
-        wire = msgspec.convert(document, TallyWire)
-        return cls(
-            **{_NAMES.get(key, key): count for key, count in wire["counts"].items()},
-            longest_stall_ms=wire["longest_stall_ms"],
-            by_failure=wire["by_failure"],
-            by_status=dict(wire["by_status"]),
-            by_finish_reason=wire["by_finish_reason"],
-            by_remark=wire["by_remark"],
-            slo_missed=wire["slo_missed"],
-            by_canary=wire.get("by_canary", {}),
-            sketches={name: Sketch.from_wire(sketch) for name, sketch in wire["sketches"].items()},
-        )
+        wire: Any = msgspec.convert(document, TallyWire)
+        values: dict[str, Any] = {_NAMES.get(key, key): count for key, count in wire["counts"].items()}
+        values |= {name: dict(wire.get(name, ())) for name in _COUNTED_BY}
+        sketches = {name: Sketch.from_wire(sketch) for name, sketch in wire["sketches"].items()}
+        return cls(**values, longest_stall_ms=wire["longest_stall_ms"], sketches=sketches)
 
     def stalled(self, gap_ms: float | None) -> None:
         """Note the longest stall of some turns; None: they had none."""
@@ -186,67 +180,29 @@ _COUNTS = tuple(item.name for item in fields(Tally) if item.type == "int")
 _COUNTED_BY = ("by_failure", "by_status", "by_finish_reason", "by_remark", "slo_missed", "by_canary")
 
 
-class TallySet:
-    """Tallies by (phase, class, step). Merging is associative and commutative; `take` returns deltas."""
+class TallySet(Keyed[Key, Tally]):
+    """Tallies by (phase, class, step)."""
 
-    __slots__ = ("_tallies",)
-
-    def __init__(self) -> None:
-        self._tallies: dict[Key, Tally] = {}
-
-    def session_planned(self, phase: Phase, class_name: str, n: int = 1, step: int | None = None) -> None:
-        """Count planned sessions: arrivals; in a closed loop, sessions that a free user started."""
-        self.at(phase, class_name, step).sessions_planned += n
-
-    def session_dropped(
-        self, phase: Phase, class_name: str, n: int = 1, step: int | None = None, at_limit: bool = False
-    ) -> None:
-        """Count planned sessions that could not be started; `at_limit`: because max_in_flight was reached."""
-        self.at(phase, class_name, step).sessions_dropped += n
-        self.at(phase, class_name, step).sessions_at_limit += n if at_limit else 0
-
-    def session_started(self, phase: Phase, class_name: str, n: int = 1, step: int | None = None) -> None:
-        """Count planned sessions that were started."""
-        self.at(phase, class_name, step).sessions_started += n
-
-    def session_postponed(self, phase: Phase, class_name: str, step: int | None = None) -> None:
-        """Count a started session that max_in_flight delayed into a later phase than planned."""
-        self.at(phase, class_name, step).sessions_postponed += 1
-
-    def session_completed(self, phase: Phase, class_name: str, n: int = 1, step: int | None = None) -> None:
-        """Count started sessions whose last turn ended well."""
-        self.at(phase, class_name, step).sessions_completed += n
+    __slots__ = ()
+    new = Tally
 
     def drop_waiting(self) -> int:
         """Count sessions as dropped that were planned and neither dropped nor started; return their number."""
         dropped = 0
-        for tally in self._tallies.values():
+        for tally in self._records.values():
             waiting = max(0, tally.sessions_planned - tally.sessions_dropped - tally.sessions_started)
             tally.sessions_dropped += waiting
             dropped += waiting
         return dropped
 
-    def turn_delayed(self, phase: Phase, class_name: str, wait_ns: int, step: int | None = None) -> None:
-        """Count a turn that waited because max_in_flight was reached."""
-        self.at(phase, class_name, step).turns_delayed += 1
-        self.at(phase, class_name, step).delayed_ns += wait_ns
-
-    def turn_begun(self, phase: Phase, class_name: str, step: int | None = None) -> None:
-        """Count the begin of a turn; `inferload.figures.counting` counts its end."""
-        self.at(phase, class_name, step).turns_begun += 1
-
     def at(self, phase: Phase, class_name: str, step: int | None = None) -> Tally:
         """Return the tally of a key, created on first use."""
-        key = (phase, class_name, step)
-        tally = self._tallies.get(key)
-        if tally is None:
-            tally = self._tallies[key] = Tally()
-        return tally
+        return self.of_key((phase, class_name, step))
 
     def items(self) -> list[tuple[Key, Tally]]:
         """Return all tallies, ordered by phase, class and step."""
-        order = sorted(self._tallies, key=lambda key: (PHASES.index(key[0]), key[1], -1 if key[2] is None else key[2]))
-        return [(key, self._tallies[key]) for key in order]
+        order = sorted(self._records, key=lambda key: (PHASES.index(key[0]), key[1], -1 if key[2] is None else key[2]))
+        return [(key, self._records[key]) for key in order]
 
     def total(self, phase: Phase | None = None, class_name: str | None = None) -> Tally:
         """Return a new tally of all steps of one phase and class; None: of all phases, of all classes."""
@@ -263,26 +219,15 @@ class TallySet:
         steps = dict.fromkeys(step for step, _ in of_phase)
         return {step: summed(tally for at, tally in of_phase if at == step) for step in sorted(steps)}
 
-    def absorb(self, other: TallySet) -> None:
-        """Add another set, which stays unchanged."""
-        for (phase, class_name, step), tally in other._tallies.items():
-            self.at(phase, class_name, step).absorb(tally)
-
     def renamed(self, name_of: Callable[[str], str]) -> TallySet:
         """Return a set with renamed classes, itself if no name changes; tallies of classes with the same new name are added."""
-        names = {name: name_of(name) for _, name, _ in self._tallies}
+        names = {name: name_of(name) for _, name, _ in self._records}
         if all(name == new for name, new in names.items()):
             return self
         renamed = TallySet()
-        for (phase, class_name, step), tally in self._tallies.items():
+        for (phase, class_name, step), tally in self._records.items():
             renamed.at(phase, names[class_name], step).absorb(tally)
         return renamed
-
-    def take(self) -> TallySet:
-        """Return the counts since the last call, and empty this set."""
-        taken = TallySet()
-        taken._tallies, self._tallies = self._tallies, {}
-        return taken
 
     def to_wire(self) -> dict[str, Any]:
         """Return plain values, for a message or a file."""
@@ -292,15 +237,8 @@ class TallySet:
     def from_wire(cls, document: Any) -> TallySet:
         """Return the set of a `to_wire` document; ValueError or TypeError if it is none."""
         tallies, wire = cls(), msgspec.convert(document, TallySetWire)
-        tallies._tallies = {(phase, name, step): Tally.from_wire(tally) for phase, name, step, tally in wire["tallies"]}
+        tallies._records = {(phase, name, step): Tally.from_wire(tally) for phase, name, step, tally in wire["tallies"]}
         return tallies
-
-    def __eq__(self, other: object) -> bool:
-        if not isinstance(other, TallySet):
-            return NotImplemented
-        return self._tallies == other._tallies
-
-    __hash__ = None  # type: ignore[assignment]  # mutable
 
 
 def count_faults(tallies: TallySet) -> list[str]:

@@ -143,10 +143,8 @@ class TurnColumns:
             words = _words_of(turn)
             if words != self._latest[0]:  # most turns have the words of the turn before
                 known = zip(words, self._known, strict=True)
-                self._latest = (
-                    words,
-                    [-1 if word is None else codes.setdefault(word, len(codes)) for word, codes in known],
-                )
+                indexes = [-1 if word is None else codes.setdefault(word, len(codes)) for word, codes in known]
+                self._latest = words, indexes
             self._codes.extend(self._latest[1])
         for texts, get in zip(self._ids, _ids_of, strict=True):
             texts.extend([get(turn) for turn in turns])
@@ -214,10 +212,8 @@ class _Lists:
     def to_array(self) -> pa.Array:
         flat = pa.array(np.frombuffer(self._flat, dtype=np.dtype(self._flat.typecode)))
         known = pa.array(np.frombuffer(self._missing, dtype=np.int8) == 0)
-        buffers = [
-            known.buffers()[1],
-            pa.py_buffer(self._ends),
-        ]  # ListArray.from_arrays imports computations for a mask
+        # ListArray.from_arrays imports computations for a mask.
+        buffers = [known.buffers()[1], pa.py_buffer(self._ends)]
         return pa.Array.from_buffers(pa.list_(flat.type), len(known), buffers, children=[flat])
 
 

@@ -199,12 +199,7 @@ class AgentLoop:
             pause_s, pause, cancel_after_s = step.again_s, "think", None
 
     def ask(
-        self,
-        output_tokens: int,
-        pause_s: float,
-        pause: Pause,
-        cancel_after_s: float | None = None,
-        final: bool = False,
+        self, output_tokens: int, pause_s: float, pause: Pause, cancel_after_s: float | None = None, final: bool = False
     ) -> Ask:
         """Return the turn with the current context. `tool_choice` is none, because the plan determines the calls."""
         return Ask(

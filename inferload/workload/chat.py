@@ -37,13 +37,10 @@ def _always(value: _Value) -> Callable[[Random], _Value]:
 def _image_urls(images: Images, index: int, number: int) -> tuple[str, ...]:
     if images.url is not None:
         return (images.url,) * images.per_message
-    from inferload.workload.content.images import picture_url  # of few scenarios
+    from inferload.workload.content.images import pictures  # of few scenarios
 
-    keys = [f"{index}/{number}/{image}" for image in range(images.per_message)]
-    return tuple(
-        picture_url(f"picture/{Random(key).randrange(images.variants)}", images.width_px, images.height_px)
-        for key in keys
-    )
+    keys = (f"{index}/{number}/{image}" for image in range(images.per_message))
+    return pictures(keys, images.variants, images.width_px, images.height_px)
 
 
 def _answer_lengths(workload: Chat) -> AnswerLengths:

@@ -26,6 +26,7 @@ from typing import Any, Literal
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
 from inferload.base.errors import UsageError
 from inferload.scenario.files import catalog, data_files
@@ -139,14 +140,6 @@ def _module_of_file(file: str, origin: str) -> ModuleType:
     return module
 
 
-class _Next(Struct, frozen=True):
-    """Checked and converted result of a step."""
-
-    messages: tuple[Message, ...]
-    tools: bytes
-    say: Say
-
-
 def _script(workload: LiveAgentWorkload, make: "partial[LiveAgent]", rng: Random, notes: Notes) -> Script:
     created = yield Work(make, undo=lambda agent: agent.close())
     assert isinstance(created, Worked)
@@ -156,12 +149,13 @@ def _script(workload: LiveAgentWorkload, make: "partial[LiveAgent]", rng: Random
     for _step in range(workload.max_steps):
         worked = yield Work(partial(_next, agent, context))
         assert isinstance(worked, Worked)
-        following: _Next | None = worked.value
-        if following is None:
+        ask: Ask | None = worked.value
+        if ask is None:
             return
-        context += following.messages
+        context += ask.messages
         drawn = draw_count(workload.output_tokens, rng)
-        reply = yield _ask(context, following, drawn, pause)
+        tokens = drawn if ask.output_tokens is None else ask.output_tokens
+        reply = yield replace(ask, messages=context, output_tokens=tokens, pause=pause)
         assert isinstance(reply, TurnReply)
         context += (reply.message(),)
         _count(reply, notes)
@@ -187,22 +181,8 @@ def _is_object(arguments: str) -> bool:
     return True
 
 
-def _ask(context: tuple[Message, ...], following: _Next, drawn: int, pause: Literal["think", "tool"]) -> Ask:
-    say = following.say
-    return Ask(
-        context,
-        drawn if say.output_tokens is None else say.output_tokens,
-        say.pause_s,
-        pause=pause,
-        tools=following.tools,
-        tool_choice=say.tool_choice if following.tools else None,
-        final=None,
-        keep=True,
-    )
-
-
-def _next(agent: LiveAgent, context: tuple[Message, ...]) -> _Next | None:
-    """Run one step of the agent and check its result. Runs in a thread."""
+def _next(agent: LiveAgent, context: tuple[Message, ...]) -> Ask | None:
+    """Run one step of the agent, and return its checked result with the new messages alone. Runs in a thread."""
     say = agent.step([as_document(message) for message in context])
     if say is None:
         return None
@@ -210,4 +190,7 @@ def _next(agent: LiveAgent, context: tuple[Message, ...]) -> _Next | None:
         raise ValueError("the first step returns no messages; return at least one")
     if not 0 <= say.pause_s <= _MOST_PAUSE_S:  # NaN fails too
         raise ValueError(f"pause_s of a step is {say.pause_s!r}; give seconds from 0 to {_MOST_PAUSE_S:,}")
-    return _Next(tuple(map(as_message, say.messages)), msgspec.json.encode(list(say.tools)) if say.tools else b"", say)
+    tools = msgspec.json.encode(list(say.tools)) if say.tools else b""
+    choice = say.tool_choice if tools else None
+    messages = tuple(map(as_message, say.messages))
+    return Ask(messages, say.output_tokens, say.pause_s, tools=tools, tool_choice=choice, final=None, keep=True)

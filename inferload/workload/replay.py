@@ -14,11 +14,11 @@ from inferload.base.numbers import duration, percent, plural
 from inferload.scenario.files.data_files import find
 from inferload.scenario.schema.replay import Replay
 from inferload.workload.content.data import DataContext, Notes, Opened, Primers, same_as_master
-from inferload.workload.content.images import picture_url
+from inferload.workload.content.images import pictures
 from inferload.workload.content.messages import BLOCK, Message, Piece, first_tokens
 from inferload.workload.content.script import Ask, Fork, Script, Sent, TurnReply, Work, Worked
 from inferload.workload.traces.formats import FORMATS, of_table
-from inferload.workload.traces.index import PICTURES, TimeWindow, TraceIndex
+from inferload.workload.traces.index import PICTURES, TraceIndex
 from inferload.workload.traces.requests import TableColumns
 from inferload.workload.traces.turn import RecordedTurn, ended_s
 from inferload.workload.traces.weka import ROUNDED_S, IdleCap
@@ -31,11 +31,10 @@ class ReplaySessions(Opened):
 
     def __init__(self, workload: Replay, class_name: str, data: DataContext) -> None:
         self._workload, self._name, self._data = workload, class_name, data
-        window = TimeWindow(workload.window.from_s, workload.window.to_s)
         path = find(workload.path, data.origin, or_folder=True)
         in_table = workload.format == "csv"
         form = of_table(TableColumns(**workload.columns.model_dump())) if in_table else FORMATS[workload.format]
-        self.index = TraceIndex(path, workload.path, form, window, workload.join_turns)
+        self.index = TraceIndex(path, workload.path, form, workload.window, workload.join_turns)
         same_as_master(workload.path, self.index.digest, data.of(class_name))
         self._count = len(self.index)
 
@@ -259,8 +258,7 @@ class _SessionScript:
             return (self._blocks(turn),)
         keys = (f"{self._index}/{turn.at_s}/{image}" for image in range(turn.images))
         size = self._workload.image_px
-        images = tuple(picture_url(f"picture/{Random(key).randrange(PICTURES)}", size, size) for key in keys)
-        return context.grown_to(turn, images)
+        return context.grown_to(turn, pictures(keys, PICTURES, size, size))
 
     def _context(self, agent: str = "") -> "_Context":
         return _Context(f"text/{self._index}/{agent}" if agent else f"text/{self._index}", self._notes)

@@ -1,7 +1,6 @@
 """Sessions of the workload `tasks`: turns that the tasks of a locustfile send."""
 
 from random import Random
-from typing import Any
 
 from inferload.scenario.schema.tasks import Tasks
 from inferload.workload.content.data import DataContext, Notes, Opened
@@ -20,10 +19,6 @@ class TaskSessions(Opened):
     def script(self, _index: int, _rng: Random, _notes: Notes) -> Script:
         """Return an empty script."""
         yield from ()
-
-    def facts(self) -> dict[str, Any]:
-        """Return no facts."""
-        return {}
 
     def in_words(self) -> list[str]:
         """Return the line of the plan."""

@@ -264,16 +264,16 @@ def _tallies(size: Size, group: _Group, windows: tuple[PhaseWindow, ...]) -> Tal
     one = TallySet()
     records = list(_records(group))
     for record in records:
-        one.turn_begun(record.phase, record.class_name)
+        one.at(record.phase, record.class_name).turns_begun += 1
     count_all(one, records, windows, None)
     tallies = TallySet()
     for _ in range(size.groups * size.workers):
         tallies.absorb(one)
     sessions = size.workers * _AT_ONCE * -(-size.groups * size.rows // (_AT_ONCE * TURNS_PER_SESSION))
     for class_name, count in (("agent", sessions // 10), ("chat", sessions - sessions // 10)):
-        tallies.session_planned("measure", class_name, count)
-        tallies.session_started("measure", class_name, count)
-        tallies.session_completed("measure", class_name, count)
+        tallies.at("measure", class_name).sessions_planned += count
+        tallies.at("measure", class_name).sessions_started += count
+        tallies.at("measure", class_name).sessions_completed += count
         tallies.at("measure", class_name).window_sessions = count
     return tallies
 

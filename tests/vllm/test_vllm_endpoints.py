@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator
 
 import gevent
+import msgspec
 import pytest
 from inferload.deploy.launcher.server_state import LocalServer
 
@@ -103,6 +104,6 @@ def test_the_preflight_uses_the_same_endpoint(vllm_server: LocalServer, endpoint
     settings = ClientSettings(Target.parse(vllm_server.url), "tiny", endpoint=endpoint)
     body_settings = BodySettings("tiny", RequestOptions(endpoint=endpoint, ignore_eos=ENDPOINTS[endpoint].ignore_eos))
     body = BodyWriter(Texts(approximate(), 0), body_settings, Isolation()).body(PLAIN)
-    proof = prove(settings, FirstTurn.of(body, body_settings.request), sent := SentTurns())
+    proof = prove(settings, FirstTurn(msgspec.json.decode(body), body_settings.request), sent := SentTurns())
     assert (proof.target, proof.limit, proof.warning) == (settings.target, 1, "")
     assert (sent.requests, sent.served, sent.output_tokens) == (1, 1, 1)

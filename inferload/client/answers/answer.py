@@ -162,21 +162,11 @@ class Answer:
     """
 
     __slots__ = (
-        *("blank_ns", "cached_tokens", "closed", "detail", "event_ns", "failure", "finish_reason", "first_event_ns"),
-        *(
-            "first_visible_ns",
-            "held",
-            "hidden_tokens",
-            "input_tokens",
-            "keeping",
-            "kept",
-            "last_blank_ns",
-            "last_event_ns",
-            "lengths",
-        ),
-        *("metrics", "output_tokens", "pieces", "reasoning", "reasoning_tokens", "remarks", "request_id"),
-        *("shared_tokens", "text", "tool_calls", "unseen_tokens", "unused", "veiled", "zero_usage"),
-    )
+        "blank_ns", "cached_tokens", "closed", "detail", "event_ns", "failure", "finish_reason", "first_event_ns",
+        "first_visible_ns", "held", "hidden_tokens", "input_tokens", "keeping", "kept", "last_blank_ns", "last_event_ns",
+        "lengths", "metrics", "output_tokens", "pieces", "reasoning", "reasoning_tokens", "remarks", "request_id",
+        "shared_tokens", "text", "tool_calls", "unseen_tokens", "unused", "veiled", "zero_usage",
+    )  # fmt: skip
 
     streamed = True  # as events; else one document, of which there are only its end and the texts of the request
     whole_ns: int | None = None

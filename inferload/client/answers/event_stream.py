@@ -330,14 +330,10 @@ class EventStream:
                 answer.add_texts(frames[number], texts, at_ns, lengths)
         answer.events(others, instants)
         if derives and len(others) >= limit and not answer.closed:
-            self._derive_frame(others[-1])
+            self._frames_left -= 1
+            if (frame := answer.frame_of(others[-1])) is not None:
+                self._frames.add(frame)
         return stop, last
-
-    def _derive_frame(self, event: bytes) -> None:
-        frame = self._answer.frame_of(event)
-        if frame is not None:
-            self._frames.add(frame)
-        self._frames_left -= 1
 
     def _part(self, reply: HttpReply, data: bytes, at_ns: int) -> None:
         ends, instants = array("q", [len(data)]), array("q", [at_ns])

@@ -32,14 +32,11 @@ class Broken(Exception):
     """The data is JSON that is incomplete, damaged or nested too deeply."""
 
 
-class Read:
+class Read(msgspec.Struct):
     """Events that were read from the data of one. `odd`: something of them was converted or left out."""
 
-    __slots__ = ("events", "odd")
-
-    def __init__(self) -> None:
-        self.events: list[Any] = []
-        self.odd = False
+    events: list[Any] = []
+    odd: bool = False
 
 
 def read(data: bytes, kind: type[Event], prepare: Callable[[dict[str, Any]], None] | None = None) -> Read:

@@ -48,11 +48,6 @@ class DialError(Exception):
         self.remedy = remedy
 
 
-def tls_layers(settings: TlsSettings, host: str) -> "Callable[[], TlsLayer]":
-    """Return the function that makes the TLS layer of a connection to a host; create one per process, as of a context."""
-    return partial(_LAYER["tls"], settings.context(["http/1.1"]), host)
-
-
 class Dialer:
     """Factory of connections to one target. `thread`: their reader; None: the event loop reads.
 
@@ -69,7 +64,9 @@ class Dialer:
     ) -> None:
         self.target = target
         self.proxy = Proxy.for_target(target) if in_memory.server is None else None
-        self._layer = tls_layers(tls, target.host) if target.scheme == "https" else None
+        self._layer: Callable[[], TlsLayer] | None = None  # of a connection; its context is one per process
+        if target.scheme == "https":
+            self._layer = partial(_LAYER["tls"], tls.context(["http/1.1"]), target.host)
         self._timeout_s = timeout_s
         self._thread = thread
         self._read_here: type[PythonConnection] | None = None
@@ -91,7 +88,7 @@ class Dialer:
         """Open a connection whose socket is read from now on. Blocks this greenlet. Raise DialError if that fails."""
         if in_memory.server is not None:
             return in_memory.MemoryConnection(in_memory.server, self._marks)
-        sock = None
+        sock, origin = None, self.target.origin
         try:
             with gevent.Timeout(self._timeout_s):
                 sock = self._connect()
@@ -102,19 +99,14 @@ class Dialer:
                     tls.handshake(sock)
                 return self._watched(sock, tls)
         except gevent.Timeout:
-            error = DialError(
-                Failure.TIMEOUT_CONNECT, f"no connection to {self.target.origin} within {self._timeout_s:g} s"
-            )
+            error = DialError(Failure.TIMEOUT_CONNECT, f"no connection to {origin} within {self._timeout_s:g} s")
         except ssl.SSLError as problem:
-            error = DialError(
-                Failure.TLS, f"TLS with {self.target.origin}: {tls_reason(problem)}", self._remedy(problem)
-            )
+            error = DialError(Failure.TLS, f"TLS with {origin}: {tls_reason(problem)}", self._remedy(problem))
         except OSError as problem:
             local = problem.errno in _LOCAL_ERRORS or not descriptors.is_one_left()  # name resolution reports neither
             why = descriptors.why_none() if local else problem.strerror or problem
-            error = DialError(
-                Failure.CLIENT_ERROR if local else Failure.CONNECT, f"no connection to {self._peer}: {why}"
-            )
+            failure = Failure.CLIENT_ERROR if local else Failure.CONNECT
+            error = DialError(failure, f"no connection to {self._peer}: {why}")
         except (DialError, gevent.GreenletExit):
             if sock is not None:
                 sock.close()

@@ -110,10 +110,8 @@ def _head(text: bytes) -> ReplyHead:
         headers[key] = f"{headers[key]}{between}{value.strip()}" if key in headers else value.strip()
     framing, length = _framing(int(code), headers)
     connection = headers.get("connection", "").lower()
-    keep_alive = framing is not Framing.CLOSE and (
-        "close" not in connection if version == "HTTP/1.1" else "keep-alive" in connection
-    )
-    return ReplyHead(int(code), MappingProxyType(headers), framing, length, keep_alive)
+    stays = "close" not in connection if version == "HTTP/1.1" else "keep-alive" in connection
+    return ReplyHead(int(code), MappingProxyType(headers), framing, length, stays and framing is not Framing.CLOSE)
 
 
 def _framing(status: int, headers: dict[str, str]) -> tuple[Framing, int | None]:

@@ -34,10 +34,9 @@ class ReaderThread:
 
     def __init__(self, loop: Any, marks: tuple[bytes, ...], jobs: ParseQueue) -> None:
         self.raw = _transport.Reader(marks)
-        self._jobs = jobs
         self._connections: dict[int, NativeConnection] = {}
         self._watcher = loop.io(self.raw.fileno(), 1)
-        self._watcher.start(self._on_wake)
+        self._watcher.start(jobs.run_after, self._pass_on)
 
     def connection(self, sock: Any, tls: TlsLayer | None) -> NativeConnection:
         """Return a connection that the thread reads from now on. Raise OSError if the system lacks resources.
@@ -63,9 +62,6 @@ class ReaderThread:
         self._watcher.stop()
         self._watcher.close()
         self.raw.close()
-
-    def _on_wake(self) -> None:
-        self._jobs.run_after(self._pass_on)
 
     def _pass_on(self) -> None:
         for number, ending, error, reply in self.raw.ended():

@@ -48,12 +48,8 @@ class Proxy:
             raise UsageError(f"{variable} {shown}: {reason}; {remedy}") from None
         if parts.scheme != "http":
             raise UsageError(f"{variable} {shown}: only http:// proxies are supported; set NO_PROXY to bypass it")
-        if (
-            not parts.hostname
-            or not parts.hostname.isascii()
-            or not parts.hostname.isprintable()
-            or " " in parts.hostname
-        ):
+        host = parts.hostname or ""
+        if not host or not (host.isascii() and host.isprintable()) or " " in host:
             raise UsageError(f"{variable} {shown}: names no host; {remedy}")
         if "@" in parts.path + parts.query + parts.fragment:
             raise UsageError(f"{variable}: the password contains a / ? or #; write it as %2F, %3F or %23")
@@ -61,7 +57,7 @@ class Proxy:
         if parts.username is not None:
             text = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
             login = "Basic " + base64.b64encode(text.encode()).decode()
-        return cls(parts.hostname, port, variable, login)
+        return cls(host, port, variable, login)
 
     @property
     def url(self) -> str:

@@ -29,10 +29,7 @@ class LoopPolls:
     def __init__(self, loop: Any) -> None:
         self._begun_ns = self._returned_ns = self._earlier_ns = now_ns()  # _earlier_ns: end of the poll before
         # The last before the poll and the first after it: callbacks of equal priority may run on the other side of the stamp.
-        self._watchers = (
-            loop.prepare(ref=False, priority=loop.MINPRI),
-            loop.check(ref=False, priority=loop.MAXPRI),
-        )
+        self._watchers = loop.prepare(ref=False, priority=loop.MINPRI), loop.check(ref=False, priority=loop.MAXPRI)
         for watcher, stamp in zip(self._watchers, (self._begin, self._return), strict=True):
             watcher.start(stamp)
 

@@ -9,7 +9,7 @@ import sys
 from functools import cache
 from pathlib import Path
 from types import ModuleType
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 from inferload.base.deployments import repository
 from inferload.base.errors import UsageError
@@ -89,14 +89,11 @@ def how_to_build() -> str:
 def chosen() -> ReaderName:
     """Return the reader of this process. Raise UsageError if the environment variable selects one that is not available."""
     name = os.environ.get(VARIABLE, "")
-    if name == "":
-        return "native" if built() else "python"
     if name == "native" and not built():
         raise UsageError(f"{VARIABLE}=native: {NOT_COMPILED}; {how_to_build()}")
-    known: tuple[ReaderName, ...] = get_args(ReaderName)
-    if name in known:
-        return known[known.index(name)]
-    raise UsageError(f"{VARIABLE}={name}: unknown reader; use native or python")
+    if name not in ("", "native", "python"):
+        raise UsageError(f"{VARIABLE}={name}: unknown reader; use native or python")
+    return "native" if built() and name != "python" else "python"
 
 
 def reader_of(target: Target) -> SocketReader:

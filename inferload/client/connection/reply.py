@@ -308,10 +308,7 @@ class GatheredReply(ParsedReply):
     __slots__ = ("_push", "on_full", "on_mark", "on_room")
 
     def __init__(
-        self,
-        on_done: Callable[[], None],
-        on_parse_due: Callable[[], None] | None = None,
-        marks: tuple[bytes, ...] = (),
+        self, on_done: Callable[[], None], on_parse_due: Callable[[], None] | None = None, marks: tuple[bytes, ...] = ()
     ) -> None:
         compiled = reader_choice.parser()
         parser = (_UNCOMPILED["parser"] if compiled is None else compiled.Reply)(marks)

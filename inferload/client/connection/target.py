@@ -9,11 +9,8 @@ from inferload.base.redaction import without_userinfo
 from inferload.scenario.schema.endpoints import ENDPOINTS, Endpoint
 
 # End of the path of a whole endpoint URL; a deployment may have any name, and Azure AI's API has the path /models.
-_PATHS = [
-    row.path if row.path.count("/") > 1 else f"(?<!/deployments){row.path}"
-    for row in ENDPOINTS.values()
-    if not row.at_root
-]
+_OF_ENDPOINTS = [row.path for row in ENDPOINTS.values() if not row.at_root]
+_PATHS = [path if path.count("/") > 1 else f"(?<!/deployments){path}" for path in _OF_ENDPOINTS]
 _ENDPOINT = re.compile(rf"(?:{'|'.join(_PATHS)})$|(?:(?<=/v\d)|(?<=/v\d\d)|(?<=/openai))/models$")
 # Segment of a path that names a version (v1, v3, v1beta) or a deployment, as only the path of an API has.
 _OF_API = re.compile(r"/(v\d+\w*|deployments)(/|$)")

@@ -73,6 +73,5 @@ def tcp_info(sock: Any) -> TcpInfo:
         return TcpInfo()
     state, sent_ms_ago, heard_ms_ago, acked_bytes, least_us = _fields.unpack(info)
     trip_ns = None if least_us == _UNKNOWN_US else least_us * _NS_PER_US
-    return TcpInfo(
-        state == _ESTABLISHED, state == _GONE, trip_ns, acked_bytes, (sent_ms_ago - heard_ms_ago) * _NS_PER_MS
-    )
+    answered_ns = (sent_ms_ago - heard_ms_ago) * _NS_PER_MS
+    return TcpInfo(state == _ESTABLISHED, state == _GONE, trip_ns, acked_bytes, answered_ns)

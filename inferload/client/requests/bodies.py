@@ -5,6 +5,7 @@ A body of half a megabyte is mostly history, so each message is encoded once, an
 
 from collections.abc import Callable
 from itertools import pairwise
+from typing import TypeVar
 
 import msgspec
 from msgspec.structs import replace
@@ -18,6 +19,9 @@ from inferload.workload.content.messages import BLOCK, SHARED, TIME_KEY, Message
 from inferload.workload.content.prompts import TIME_TOKENS, KeyedRandom, Vocabulary
 from inferload.workload.content.script import Ask
 from inferload.workload.isolation import Isolation
+
+_Key = TypeVar("_Key")
+_Value = TypeVar("_Value")
 
 
 class BodySettings(msgspec.Struct, frozen=True):
@@ -49,12 +53,7 @@ class Texts:
             return piece.literal
         if not piece.key.startswith(_CACHED):
             return self._generated(piece)
-        text = self._texts.get(piece)
-        if text is None:
-            text = self._generated(piece)
-            if len(self._texts) < _MAX_CACHED:
-                self._texts[piece] = text
-        return text
+        return _kept(self._texts, piece, lambda: self._generated(piece))
 
     def _generated(self, piece: Piece) -> str:
         rng = KeyedRandom(f"{self._seed}/{piece.key}")
@@ -67,24 +66,14 @@ class Texts:
         for piece in pieces:
             if not piece.key.startswith(SHARED):
                 return self._encode(pieces, first_line)
-        encoded = self._shared.get((first_line, pieces))
-        if encoded is None:
-            encoded = self._encode(pieces, first_line)
-            if len(self._shared) < _MAX_CACHED:
-                self._shared[first_line, pieces] = encoded
-        return encoded
+        return _kept(self._shared, (first_line, pieces), lambda: self._encode(pieces, first_line))
 
     def ending(
         self, salt: str, settings: "BodySettings", output_tokens: int | None, build: Callable[[], bytes]
     ) -> bytes:
         """Return the bytes after the messages, by their settings; `build` is called unless they are cached."""
         key = salt, id(settings.request), output_tokens  # the cached reference keeps the id valid
-        ending = self._endings.get(key)
-        if ending is None:
-            ending = settings.request, build()
-            if len(self._endings) < _MAX_CACHED:
-                self._endings[key] = ending
-        return ending[1]
+        return _kept(self._endings, key, lambda: (settings.request, build()))[1]
 
     def _encode(self, pieces: tuple[Piece, ...], first_line: str) -> bytes:
         text = self.of(pieces[0]) if len(pieces) == 1 else "".join(self._spaced(self._timed(pieces)))
@@ -120,6 +109,17 @@ class Texts:
 _CACHED = (SHARED, BLOCK)
 _MAX_CACHED = 4096  # unique first lines per session would fill the memory
 _json = msgspec.json.Encoder().encode
+
+
+def _kept(cache: dict[_Key, _Value], key: _Key, make: Callable[[], _Value]) -> _Value:
+    """Return the cached value of a key; make it if there is none, and cache it while there is room."""
+    value = cache.get(key)
+    if value is None:
+        value = make()
+        if len(cache) < _MAX_CACHED:
+            cache[key] = value
+    return value
+
 
 _Encoded = tuple[Message, bytes]
 

@@ -49,9 +49,8 @@ class Call:
                 options["tool_choice"] = self.tool_choice
         if self.temperature is not None:
             options["temperature"] = self.temperature
-        context = (
-            self.context if isinstance(self.context, Mapping) else {ENDPOINTS[self.endpoint].context_key: self.context}
-        )
+        key, is_whole = ENDPOINTS[self.endpoint].context_key, isinstance(self.context, Mapping)
+        context = self.context if is_whole else {key: self.context}
         document = {"model": self.model or model, **context} | options | dict(self.body)
         return encoded(document, _method(self.endpoint))
 

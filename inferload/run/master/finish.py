@@ -230,7 +230,8 @@ def _of_worker(run: MasterRun, member: Member, first_rate: float) -> int:
             break
         if due_ns >= member.booked_ns:
             class_name = sessions.class_of(arrival.index)
-            run.totals.tallies.session_planned(window.phase, class_name, step=window.step)
-            run.totals.tallies.session_dropped(window.phase, class_name, step=window.step)
+            tally = run.totals.tallies.at(window.phase, class_name, window.step)
+            tally.sessions_planned += 1
+            tally.sessions_dropped += 1
             dropped += 1
     return dropped

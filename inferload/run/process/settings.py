@@ -10,7 +10,6 @@ from inferload.base.run_options import DEFAULT_MAX_TURNS_MB
 from inferload.base.tls import TlsSettings
 from inferload.client.client import ClientSettings, Credentials
 from inferload.client.connection.target import Target
-from inferload.client.turn import TurnTimeouts
 from inferload.results.ci import Outputs
 from inferload.results.documents.verdict_document import GatePolicy
 from inferload.results.verdict.outcome import Policy
@@ -74,13 +73,13 @@ def client_settings(
     scenario: scenarios.Scenario, target: Target, model: str, own: ProcessSettings, worker: str
 ) -> ClientSettings:
     """Return the settings of a client of one target. `worker`: name in the turn records."""
-    limits, allowed = scenario.request.timeouts, own.may_send_to(target)
+    allowed = own.may_send_to(target)
     return ClientSettings(
         target=target,
         model=model,
         worker=worker,
         tls=own.tls,
-        timeouts=TurnTimeouts(limits.connect_s, limits.first_event_s, limits.between_events_s, limits.turn_s),
+        timeouts=scenario.request.timeouts,
         credentials=own.credentials if allowed else Credentials(),
         headers=(*scenario.request.headers.items(), *(own.headers if allowed else ())),
         endpoint=scenario.request.endpoint,

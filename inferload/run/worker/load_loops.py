@@ -36,18 +36,25 @@ def _run_session(run: SessionContext, index: int, planned_ns: int, admitted: boo
     session = Session(index, sessions.class_of(index), _script(sessions, index))
     window = run.windows.at(planned_ns)
     if not admitted and not entered(run, session.class_name, window):
-        run.tallies.session_dropped(window.phase, session.class_name, step=window.step, at_limit=True)
+        _count_at_limit(run, session.class_name, window)
         return planned_ns
-    run.tallies.session_started(window.phase, session.class_name, step=window.step)
+    run.tallies.at(window.phase, session.class_name, window.step).sessions_started += 1
     delayed = not admitted and run.part.limiter is not None
     if delayed and run.windows.at(now_ns()).phase != window.phase:
-        run.tallies.session_postponed(window.phase, session.class_name, step=window.step)
+        run.tallies.at(window.phase, session.class_name, window.step).sessions_postponed += 1
     assignment = run.part.assignment
     separate = isolation(run.part.scenario.cache.isolate, assignment.salt, index, assignment.takes_salt)
     ended = SessionRunner(run, session, separate, planned_ns).perform()
     if ended.complete:
-        run.tallies.session_completed(window.phase, session.class_name, step=window.step)
+        run.tallies.at(window.phase, session.class_name, window.step).sessions_completed += 1
     return ended.at
+
+
+def _count_at_limit(run: SessionContext, class_name: str, window: PhaseWindow) -> None:
+    """Count a session as dropped because max_in_flight was reached."""
+    tally = run.tallies.at(window.phase, class_name, window.step)
+    tally.sessions_dropped += 1
+    tally.sessions_at_limit += 1
 
 
 def _script(sessions: Sessions, index: int) -> Script:
@@ -88,7 +95,7 @@ class ClosedLoop:
             return planned_ns
         index = next(self._by_class.get(class_name, self._indexes))
         run.sessions_running += 1
-        run.tallies.session_planned(window.phase, run.part.sessions.class_of(index), step=window.step)
+        run.tallies.at(window.phase, run.part.sessions.class_of(index), window.step).sessions_planned += 1
         return run_session(run, index, planned_ns)
 
     def booked_ns(self) -> int:
@@ -161,8 +168,9 @@ class OpenLoop:
             if 0 <= now_ns() - due_ns <= _TIMER_NS:
                 self._begin_session(arrival.index, due_ns, window)
                 continue
-            run.tallies.session_planned(window.phase, class_name, step=window.step)
-            run.tallies.session_dropped(window.phase, class_name, step=window.step)
+            tally = run.tallies.at(window.phase, class_name, window.step)
+            tally.sessions_planned += 1
+            tally.sessions_dropped += 1
 
     def _arrive(self) -> None:
         run = self._run
@@ -189,10 +197,10 @@ class OpenLoop:
     def _begin_session(self, index: int, due_ns: int, window: PhaseWindow) -> None:
         """Begin a due session in a greenlet of its own; drop it if the limit of turns in flight requires it."""
         run, class_name = self._run, self._run.part.sessions.class_of(index)
-        run.tallies.session_planned(window.phase, class_name, step=window.step)
+        run.tallies.at(window.phase, class_name, window.step).sessions_planned += 1
         admitted = run.part.limiter is None or run.part.limiter.try_enter()
         if not admitted and self._drops:
-            run.tallies.session_dropped(window.phase, class_name, step=window.step, at_limit=True)
+            _count_at_limit(run, class_name, window)
             return
         run.sessions_running += 1
         gevent.spawn(run_session, run, index, due_ns, admitted)

@@ -68,5 +68,7 @@ def entered(run: SessionContext, class_name: str, window: PhaseWindow) -> bool:
     since_ns = now_ns()
     admitted = limiter.enter()
     if admitted:
-        run.tallies.turn_delayed(window.phase, class_name, now_ns() - since_ns, step=window.step)
+        tally = run.tallies.at(window.phase, class_name, window.step)
+        tally.turns_delayed += 1
+        tally.delayed_ns += now_ns() - since_ns
     return admitted

@@ -115,7 +115,7 @@ class TurnDispatcher:
         """Send a turn, and count it as begun. A session keeps its target. `endpoint`: None for the scenario's."""
         windows = self._windows
         windows.latest_ns = max(windows.latest_ns, request.planned_ns)
-        self._tallies.turn_begun(request.phase, request.class_name, request.step)
+        self._tallies.at(request.phase, request.class_name, request.step).turns_begun += 1
         if self.canaries is not None:
             self.canaries.beside(request, self.clients.server_of(session))
         if self._counter.tracer is not None:
@@ -142,7 +142,7 @@ class TurnDispatcher:
         """Count a turn that could not be built as a client error; do nothing once the dispatcher is closed."""
         if self.closed:
             return
-        self._tallies.turn_begun(request.phase, request.class_name, request.step)
+        self._tallies.at(request.phase, request.class_name, request.step).turns_begun += 1
         client = self.clients.number_of(session)
         self._on_turn(client, self.clients[client].never_sent(request, detail))
 

@@ -122,7 +122,7 @@ class TaskSession:
         if self._begun is None or not self._all_ok:
             return
         (window, name), self._begun = self._begun, None
-        self._run.tallies.session_completed(window.phase, name, step=window.step)
+        self._run.tallies.at(window.phase, name, window.step).sessions_completed += 1
 
     def _admit(self, name: str, window: PhaseWindow) -> None:
         run, first = self._run, self._turns == 0
@@ -136,8 +136,9 @@ class TaskSession:
             raise GreenletExit
         if first:
             self._begun = window, name
-            run.tallies.session_planned(window.phase, name, step=window.step)
-            run.tallies.session_started(window.phase, name, step=window.step)
+            tally = run.tallies.at(window.phase, name, window.step)
+            tally.sessions_planned += 1
+            tally.sessions_started += 1
 
 
 def request_settings(run: SessionContext) -> RequestOptions:

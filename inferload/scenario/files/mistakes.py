@@ -158,10 +158,6 @@ def _bound(words: str, key: str) -> Callable[[ErrorDetails, PathTo, Schema], str
     return text
 
 
-def _validator_text(detail: ErrorDetails, path: PathTo, schema: Schema) -> str:
-    return str(detail["ctx"]["error"])
-
-
 def _pydantic_text(detail: ErrorDetails, path: PathTo, schema: Schema) -> str:
     return f"{detail['msg'][:1].lower()}{detail['msg'][1:]}, is {_shown(detail['input'])}"
 
@@ -173,7 +169,7 @@ _TEXTS: Mapping[str, Callable[[ErrorDetails, PathTo, Schema], str]] = {
     "union_tag_invalid": _wrong_kind,
     "model_attributes_type": _no_kind,
     "literal_error": _wrong_word,
-    "value_error": _validator_text,
+    "value_error": lambda detail, path, schema: str(detail["ctx"]["error"]),
     "greater_than": _bound("greater than", "gt"),
     "greater_than_equal": _bound("at least", "ge"),
     "less_than": _bound("less than", "lt"),

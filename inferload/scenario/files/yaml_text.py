@@ -148,11 +148,9 @@ def _value(node: yaml.Node, path: PathTo, parsed: Parsed) -> Any:
     parsed.nodes += 1
     if len(path) > MAX_DEPTH or parsed.nodes > MAX_NODES:
         # A recursive alias, or nested aliases that expand to millions of values.
-        limit = f"{MAX_DEPTH} levels" if len(path) > MAX_DEPTH else f"{MAX_NODES} values"
+        most = f"{MAX_DEPTH} levels" if len(path) > MAX_DEPTH else f"{MAX_NODES} values"
         if not any(fault.text.startswith("holds more") for fault in parsed.faults):
-            parsed.faults.append(
-                Fault(line, path[:3], f"holds more than {limit}; are there recursive aliases (*name)?")
-            )
+            parsed.faults.append(Fault(line, path[:3], f"holds more than {most}; are there recursive aliases (*name)?"))
         return None
     if node.tag not in _CORE_TAGS and not (isinstance(node, yaml.ScalarNode) and node.tag == "!"):
         parsed.faults.append(Fault(line, path, f"tag {node.tag!r}: tags are not supported; write plain values"))

@@ -143,8 +143,7 @@ class Agent(ScenarioPart):
 
     kind: Literal["agent"] = Field(description="agent: tool loops that the scenario plans")
     tools_tokens: Whole = Field(
-        default=12_000,
-        description="approximate tokens of the tool definitions, the same in all sessions; 0: none",
+        default=12_000, description="approximate tokens of the tool definitions, the same in all sessions; 0: none"
     )
     system_prompt_tokens: Whole = Field(
         default=3_000, description="tokens of the system prompt, the same in all sessions; 0: none"
@@ -233,8 +232,7 @@ class LiveAgentWorkload(ScenarioPart):
         description="class as module:Class or path/to/file.py:Class; its code runs on every worker"
     )
     output_tokens: Count = Field(
-        default=Constant(value=512.0),
-        description="max_tokens of an answer, unless the class sets its own",
+        default=Constant(value=512.0), description="max_tokens of an answer, unless the class sets its own"
     )
     max_steps: AtLeastOne = Field(default=50, description="most answers per session")
 

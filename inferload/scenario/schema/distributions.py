@@ -25,8 +25,9 @@ from pydantic import (
 
 from inferload.base.numbers import exact, number
 
+_STANDARD = NormalDist()
 # 0.95 quantile of the standard normal distribution: ln(p95 / p50) of a lognormal distribution is Z95 sigmas.
-Z95 = NormalDist().inv_cdf(0.95)
+Z95 = _STANDARD.inv_cdf(0.95)
 
 # No server accepts a request of more tokens, and its text would exhaust the client's memory.
 MAX_COUNT = 10_000_000
@@ -37,7 +38,6 @@ LEAST, MOST = 1e-9, 1e9
 # Replaces a draw of 0, which has no quantile; less than the smallest positive draw, 2 ** -53.
 _LEAST_DRAW = 2.0**-60
 _GREATEST_DRAW = 1 - 2.0**-53
-_STANDARD = NormalDist()
 
 
 def not_tiny(value: float) -> float:
@@ -65,16 +65,11 @@ class ClampedDistribution(BaseModel):
 
     def clamped(self, value: float) -> float:
         """Return the value clamped to `min` (at least 0) and `max`."""
-        low = self.min if self.min is not None else 0.0
-        return max(low, value if self.max is None else min(value, self.max))
+        return max(self.min or 0.0, value if self.max is None else min(value, self.max))
 
     def draw(self, rng: Random) -> float:
         """Draw one clamped value. Takes one random number."""
-        value = self.quantile(rng.random() or _LEAST_DRAW)
-        low, high = self.min or 0.0, self.max
-        if high is not None and value > high:
-            value = high
-        return value if value > low else low
+        return self.clamped(self.quantile(rng.random() or _LEAST_DRAW))
 
     @model_serializer(mode="wrap")
     def _without_open_bounds(self, usual: SerializerFunctionWrapHandler) -> dict[str, Any]:
@@ -188,8 +183,7 @@ def _number_is_constant(value: Any) -> Any:
 
 def _countable(distribution: "Distribution") -> "Distribution":
     """Refuse distributions of counts below 1, of a constant fraction, or above `MAX_COUNT`."""
-    whole = not isinstance(distribution, Constant) or distribution.value.is_integer()
-    if isinstance(distribution, Constant) and (not whole or distribution.value < 1):
+    if isinstance(distribution, Constant) and not (distribution.value.is_integer() and distribution.value >= 1):
         raise ValueError(f"must be a whole number from 1, is {exact(distribution.value)}")
     if greatest(distribution) < 1:
         raise ValueError(f"draws at most {exact(greatest(distribution))}; a count is at least 1")

@@ -38,32 +38,29 @@ class Endpoint(Struct, frozen=True):
     vllm_backends: tuple[str, ...] = ()  # in benchmarks of vLLM
 
 
+_GENERATES: dict[str, Any] = {"token_counts_option": True, "ignore_eos": True, "seed": True}
 _OF_TEXTS: dict[str, Any] = {"streamed": False, "chat_template": False}
 _ROWS = (
     Endpoint(
         "chat",
         "/chat/completions",
         "messages",
-        token_counts_option=True,
-        ignore_eos=True,
-        seed=True,
         max_completion_tokens=True,
         tools_and_images=True,
         method="chat",
         vllm_backends=("openai-chat",),
+        **_GENERATES,
     ),
     Endpoint(
         "completions",
         "/completions",
         "prompt",
-        token_counts_option=True,
-        ignore_eos=True,
-        seed=True,
         chat_template=False,
         method="completion",
         plan="sent to /completions: answers follow their prompts directly, without a chat template",
         operation="text_completion",
         vllm_backends=("openai", "vllm", "sglang", "lmdeploy", "scalellm"),
+        **_GENERATES,
     ),
     Endpoint(
         "responses",

@@ -95,6 +95,12 @@ def matching(pattern: str, problem: str) -> AfterValidator:
     return parsed_by(check)
 
 
+def word(most: int, use: str = "") -> AfterValidator:
+    """Refuse a text that is no word of at most so many characters. `use`: why it must be one, for the error message."""
+    pattern = rf"[A-Za-z0-9][A-Za-z0-9._-]{{0,{most - 1}}}"
+    return matching(pattern, f"must be letters, digits, '.', '_' or '-', at most {most}{use}")
+
+
 def _version(value: int) -> int:
     if value != 1:
         raise ValueError(f"is {value}; this version of inferload reads schema 1")
@@ -128,10 +134,9 @@ def _affinity_header(value: str) -> str:
 
 def no_json(body: Mapping[str, Any]) -> str:
     """Return why the answers are no JSON, an option of vLLM; "" if they are."""
-    encoding = body.get("encoding_format")
-    return (
-        f"encoding_format is {encoding}, not JSON; use float or base64" if encoding in ("bytes", "bytes_only") else ""
-    )
+    if (encoding := body.get("encoding_format")) in ("bytes", "bytes_only"):
+        return f"encoding_format is {encoding}, not JSON; use float or base64"
+    return ""
 
 
 def _extra_body(value: dict[str, JsonValue]) -> dict[str, JsonValue]:
@@ -158,17 +163,9 @@ Headers = Annotated[
 ]
 HeaderName = Annotated[str, AfterValidator(_affinity_header)]
 TokenHeader = Annotated[str, AfterValidator(_token_header)]
-Name = Annotated[
-    str,
-    matching(
-        r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}",
-        "must be letters, digits, '.', '_' or '-', at most 64: it is part of the run directory's name",
-    ),
-]
+Name = Annotated[str, word(64, ": it is part of the run directory's name")]
 Version = Annotated[int, AfterValidator(_version)]
-Salt = Annotated[
-    str, matching(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}", "must be letters, digits, '.', '_' or '-', at most 100")
-]
+Salt = Annotated[str, word(100)]
 AbortConditions = Annotated[tuple[Annotated[str, parsed_by(abort_condition.parse)], ...], Field(strict=False)]
 Gate = Annotated[str, parsed_by(parse_gate)]
 Term = Annotated[str, parsed_by(lambda text: parse_gate(f"{text} < 0"))]  # a figure as in a gate

@@ -39,6 +39,10 @@ class TraceWindow(ScenarioPart):
             raise ValueError(f"to_s {exact(self.to_s)} is not after from_s {exact(self.from_s)}; raise to_s")
         return self
 
+    def holds(self, at_s: float) -> bool:
+        """Return whether a session with this start time is in the window."""
+        return self.from_s <= at_s and (self.to_s is None or at_s < self.to_s)
+
 
 class ReplayStart(ScenarioPart):
     """Start of the first session of each user within its trace."""
@@ -106,8 +110,7 @@ class Replay(ScenarioPart):
         "pauses: the recorded pause after the previous answer; none: immediately after it",
     )
     max_pause_s: Positive | None = Field(
-        default=None,
-        description="pacing pauses: longest pause; longer ones are shortened and counted; null: no limit",
+        default=None, description="pacing pauses: longest pause; longer ones are shortened and counted; null: no limit"
     )
     max_idle_s: Positive | None = Field(
         default=None,
@@ -130,47 +133,25 @@ class Replay(ScenarioPart):
         description="most tokens of a prompt and its answer; the first longer turn ends its session, which is counted; "
         "null: no limit",
     )
-
     image_px: Pixels = Field(
         default=512,
         description="width and height of the generated images of requests that the trace records with images",
     )
 
     @model_validator(mode="after")
-    def _window_has_times(self) -> "Replay":
+    def _used_keys_only(self) -> "Replay":
+        """Refuse a key that the format or the pacing has no use for."""
+        own = f"format {self.format}"
         if self.format in UNTIMED and self.window != TraceWindow():
-            raise ValueError(f"window: format {self.format} has no start times of sessions; remove window")
-        return self
-
-    @model_validator(mode="after")
-    def _columns_are_of_a_table(self) -> "Replay":
+            raise ValueError(f"window: {own} has no start times of sessions; remove window")
         if self.format != "csv" and self.columns != TraceColumns():
-            raise ValueError(f"columns: format {self.format} has its own names; use format csv, or remove columns")
-        return self
-
-    @model_validator(mode="after")
-    def _turns_have_times(self) -> "Replay":
+            raise ValueError(f"columns: {own} has its own names; use format csv, or remove columns")
         if self.format in UNTIMED and not self.join_turns:
-            raise ValueError(f"join_turns: format {self.format} has times within a session only; remove join_turns")
-        return self
-
-    @model_validator(mode="after")
-    def _start_has_prompts(self) -> "Replay":
+            raise ValueError(f"join_turns: {own} has times within a session only; remove join_turns")
         if self.start is not None and self.format != "weka":
-            raise ValueError(
-                f"start: format {self.format} has no whole prompts of one session; use weka, or remove start"
-            )
-        return self
-
-    @model_validator(mode="after")
-    def _idle_gaps_are_used(self) -> "Replay":
+            raise ValueError(f"start: {own} has no whole prompts of one session; use weka, or remove start")
         if self.pacing == "none" and self.max_idle_s is not None:
             raise ValueError("max_idle_s: pacing none has no idle gaps; use recorded or pauses, or remove max_idle_s")
-        return self
-
-    @model_validator(mode="after")
-    def _pauses_are_known(self) -> "Replay":
-        known = self.format in ENDS_KNOWN or self.columns.ends is not None
-        if self.pacing == "pauses" and not known:
-            raise ValueError(f"pacing pauses: format {self.format} has no end times of answers; use recorded or none")
+        if self.pacing == "pauses" and not (self.format in ENDS_KNOWN or self.columns.ends is not None):
+            raise ValueError(f"pacing pauses: {own} has no end times of answers; use recorded or none")
         return self

@@ -173,34 +173,20 @@ class RequestOptions(ScenarioPart):
         distinct("model", [model.name for model in models], "give it one share")
         return models
 
-    @field_validator("ignore_eos", "continuous_usage", mode="after")
+    @field_validator("ignore_eos", "continuous_usage", "usage", "max_tokens_field", mode="after")
     @classmethod
-    def _endpoint_can(cls, value: bool, info: ValidationInfo) -> bool:
-        endpoint = info.data.get("endpoint", "chat")
-        if value and info.field_name == "ignore_eos" and endpoint in _UNFORCED:
-            raise ValueError(
-                f"endpoint {endpoint} does not support it; remove it: answers end when the model ends them"
-            )
-        if value and info.field_name == "continuous_usage" and endpoint not in _COUNTING:
-            raise ValueError(f"endpoint {endpoint} does not support it; use {' or '.join(_COUNTING)}, or remove it")
-        return value
-
-    @field_validator("usage", mode="after")
-    @classmethod
-    def _usage_is_an_option(cls, value: bool, info: ValidationInfo) -> bool:
-        endpoint = info.data.get("endpoint", "chat")
-        if not value and endpoint not in _COUNTING:
+    def _endpoint_can(cls, value: Any, info: ValidationInfo) -> Any:
+        """Refuse the value of an option that the endpoint, or another option, does not go with."""
+        key, endpoint = info.field_name, info.data.get("endpoint", "chat")
+        unable = f"endpoint {endpoint} does not support it"
+        if key == "ignore_eos" and value and endpoint in _UNFORCED:
+            raise ValueError(f"{unable}; remove it: answers end when the model ends them")
+        if key == "continuous_usage" and value and endpoint not in _COUNTING:
+            raise ValueError(f"{unable}; use {' or '.join(_COUNTING)}, or remove it")
+        if key == "usage" and not value and endpoint not in _COUNTING:
             raise ValueError(f"endpoint {endpoint} always reports token counts; remove it")
-        if not value and info.data.get("continuous_usage"):
+        if key == "usage" and not value and info.data.get("continuous_usage"):
             raise ValueError("continuous_usage: true requests token counts; remove one of them")
-        return value
-
-    @field_validator("max_tokens_field", mode="after")
-    @classmethod
-    def _limit_is_an_option(cls, value: str, info: ValidationInfo) -> str:
-        endpoint = info.data.get("endpoint", "chat")
         if value == "max_completion_tokens" and endpoint not in _WITH_TWO_LIMITS:
-            raise ValueError(
-                f"endpoint {endpoint} does not support it; use {' or '.join(_WITH_TWO_LIMITS)}, or remove it"
-            )
+            raise ValueError(f"{unable}; use {' or '.join(_WITH_TWO_LIMITS)}, or remove it")
         return value

@@ -125,9 +125,10 @@ VLLM_FILTERS = Filters(min_prompt_tokens=4, min_output_tokens=4, max_prompt_toke
 
 
 class Recorded(SourceKind):
-    """Keys of all sources of recorded conversations."""
+    """Keys of all sources of recorded conversations. `skips_invalid`: invalid records are skipped and counted, not refused."""
 
     added_later = ("zipf",)
+    skips_invalid: ClassVar[bool] = False
 
     sampler: Sampler = Field(
         default="conversation",
@@ -157,11 +158,6 @@ class Recorded(SourceKind):
         if self.filters is not None:
             return self.filters
         return VLLM_FILTERS if self.sampler == "first_two" else Filters()
-
-    @property
-    def skips_invalid(self) -> bool:
-        """True if invalid records are skipped and counted rather than refused."""
-        return False
 
     @model_validator(mode="after")
     def _one_way_to_count(self) -> "Recorded":
@@ -198,12 +194,9 @@ class FileSource(Recorded):
 class ShareGpt(FileSource):
     """File in the ShareGPT format: one JSON array of {id, conversations: [{from, value}]}."""
 
-    kind: Literal["sharegpt"] = Field(description="sharegpt: one JSON array of conversations")
+    skips_invalid = True  # public data sets contain conversations with one side only
 
-    @property
-    def skips_invalid(self) -> bool:
-        """True: public data sets contain conversations with one side only."""
-        return True
+    kind: Literal["sharegpt"] = Field(description="sharegpt: one JSON array of conversations")
 
 
 class JsonLines(FileSource):

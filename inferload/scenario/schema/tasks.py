@@ -23,12 +23,9 @@ def reacts(workload: object) -> bool:
     if not isinstance(workload, Mapping):
         return False
     classes = workload.get("classes")
-    members = (
-        [each.get("workload") for each in classes if isinstance(each, Mapping)] if isinstance(classes, list) else []
-    )
-    return workload.get("kind") in REACTING or any(
-        isinstance(member, Mapping) and member.get("kind") in REACTING for member in members
-    )
+    listed = classes if isinstance(classes, list) else []
+    members = [workload, *(each.get("workload") for each in listed if isinstance(each, Mapping))]
+    return any(isinstance(member, Mapping) and member.get("kind") in REACTING for member in members)
 
 
 NAME = "tasks"  # of a run whose locustfile has no name

@@ -7,7 +7,7 @@ from pydantic import Field, field_validator, model_validator
 from inferload.scenario.schema.agent import Agent, LiveAgentWorkload
 from inferload.scenario.schema.base import GrownPart, ScenarioPart, Share, SloLimits, add_up, distinct
 from inferload.scenario.schema.chat import Chat, Texts
-from inferload.scenario.schema.fields import matching
+from inferload.scenario.schema.fields import word
 from inferload.scenario.schema.replay import Replay
 from inferload.scenario.schema.request import ClassRequest
 from inferload.scenario.schema.tasks import Tasks
@@ -15,15 +15,7 @@ from inferload.scenario.schema.tasks import Tasks
 # Kinds of workload of a run or of one class of a mix; `inferload.workload.sessions` has their scripts.
 _OneKind = Chat | Agent | LiveAgentWorkload | Replay | Texts
 Single = Annotated[_OneKind, Field(discriminator="kind")]
-
-
-_ClassName = Annotated[
-    str,
-    matching(
-        r"[A-Za-z0-9][A-Za-z0-9._-]{0,31}",
-        "must be letters, digits, '.', '_' or '-', at most 32: tables, files and gates use the name",
-    ),
-]
+_ClassName = Annotated[str, word(32, ": tables, files and gates use the name")]
 
 
 class MixClass(GrownPart):

@@ -56,7 +56,7 @@ def measure(tokenize: TokenizeChat) -> ChatTemplate:
     text = whole[len(first_user[0]) : len(whole) - len(first_user[1])]
     template = _with_answers(ChatTemplate({"user": first_user[0]}, {}, {"user": first_user[1]}, tail), text, tokenize)
     template = _with_system(template, text, tokenize)
-    return ChatTemplate(template.first, template.opens, template.closes, tail, _verified(template, tokenize))
+    return ChatTemplate(template.first, template.opens, template.closes, tail, _verified(template, text, tokenize))
 
 
 def _around(chat: list[tuple[str, str]], number: int, tokenize: TokenizeChat) -> tuple[Ids, Ids] | None:
@@ -99,21 +99,15 @@ def _with_system(template: ChatTemplate, text: list[int], tokenize: TokenizeChat
     return ChatTemplate(first, template.opens, closes, template.tail)
 
 
-def _verified(template: ChatTemplate, tokenize: TokenizeChat) -> Literal["exact", "approximate"]:
+def _verified(template: ChatTemplate, text: list[int], tokenize: TokenizeChat) -> Literal["exact", "approximate"]:
     """Compare whole chats, the longest with system prompt, answer and second question, with their composition."""
     roles: tuple[Role, ...] = ("system", "user", "assistant", "user")
     chats = [roles, roles[1:], roles[1:2]]
-    text = _text_ids(template, tokenize)
     for chat in chats:
         ids = tokenize([(role, _ONE) for role in chat], True)
         if ids is None or ids != _composed(template, chat, text):
             return "approximate"
     return "exact"
-
-
-def _text_ids(template: ChatTemplate, tokenize: TokenizeChat) -> list[int]:
-    whole = tokenize([("user", _ONE)], False) or []
-    return whole[len(template.before("user", first=True)) : len(whole) - len(template.behind("user"))]
 
 
 def _composed(template: ChatTemplate, roles: Sequence[Role], text: list[int]) -> list[int]:

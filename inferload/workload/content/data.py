@@ -43,10 +43,7 @@ class DataContext(Struct, frozen=True):
 
     def to_wire(self) -> dict[str, Any]:
         """Return the findings as plain data for a message, without the origin."""
-        return {
-            name: [findings.digest, findings.chars_per_token, findings.error]
-            for name, findings in self.by_class.items()
-        }
+        return {name: [each.digest, each.chars_per_token, each.error] for name, each in self.by_class.items()}
 
     @classmethod
     def from_wire(cls, wire: Mapping[str, Any], origin: str) -> "DataContext":
@@ -81,11 +78,11 @@ class DataFacts(Protocol):
 
     def facts(self) -> dict[str, Any]:
         """Return facts for the manifest: origin, records left out, assumptions."""
-        ...
+        return {}
 
     def in_words(self) -> list[str]:
         """Return the facts as lines of the plan."""
-        ...
+        return []
 
 
 class Primers(NamedTuple):

@@ -2,6 +2,7 @@
 
 import base64
 import zlib
+from collections.abc import Iterable
 from functools import lru_cache
 from random import Random
 
@@ -12,6 +13,12 @@ _TILE_PX = 16
 def picture_url(key: str, width_px: int, height_px: int) -> str:
     """Return the image of a key and size as a `data:` URL; the same on any machine."""
     return "data:image/png;base64," + base64.b64encode(png(key, width_px, height_px)).decode()
+
+
+def pictures(keys: Iterable[str], variants: int, width_px: int, height_px: int) -> tuple[str, ...]:
+    """Return an image for each key, one of so many different ones."""
+    drawn = (f"picture/{Random(key).randrange(variants)}" for key in keys)
+    return tuple(picture_url(each, width_px, height_px) for each in drawn)
 
 
 def png(key: str, width_px: int, height_px: int) -> bytes:

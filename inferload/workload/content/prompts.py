@@ -7,7 +7,7 @@ machines. The texts of two sessions differ within their first few words.
 import functools
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from hashlib import shake_128
 from random import Random
 from typing import Any, Literal
@@ -142,32 +142,20 @@ class Vocabulary:
 
     def to_wire(self) -> dict[str, Any]:
         """Return plain data for a message between processes."""
-        return {
-            "words": " ".join(self.words),
-            "costs": None if self.costs is None else list(self.costs),
-            "firsts": " ".join(self.firsts),
-            "first_costs": list(self.first_costs),
-            "tokens_per_word": self.tokens_per_word,
-            "exactness": self.exactness,
-            "error": self.error,
-            "joint": self.joint,
-            "time_tokens": self.time_tokens,
-        }
+        values = {item.name: getattr(self, item.name) for item in fields(self) if item.init}
+        return values | {"words": " ".join(self.words), "firsts": " ".join(self.firsts)}
 
     @classmethod
     def from_wire(cls, wire: Mapping[str, Any]) -> "Vocabulary":
-        """Return the vocabulary that `to_wire` wrote."""
-        return cls(
-            words=tuple(wire["words"].split()),
-            costs=None if wire["costs"] is None else tuple(wire["costs"]),
-            firsts=tuple(wire["firsts"].split()),
-            first_costs=tuple(wire["first_costs"]),
-            tokens_per_word=wire["tokens_per_word"],
-            exactness=wire["exactness"],
-            error=wire["error"],
-            joint=wire["joint"],
-            time_tokens={time: (after, before) for time, (after, before) in wire["time_tokens"].items()},
-        )
+        """Return the vocabulary that `to_wire` wrote; a message has made lists of its tuples."""
+        tuples = {
+            "words": tuple(wire["words"].split()),
+            "costs": None if wire["costs"] is None else tuple(wire["costs"]),
+            "firsts": tuple(wire["firsts"].split()),
+            "first_costs": tuple(wire["first_costs"]),
+            "time_tokens": {time: tuple(tokens) for time, tokens in wire["time_tokens"].items()},
+        }
+        return cls(**{**wire, **tuples})
 
 
 @functools.cache

@@ -128,7 +128,6 @@ class Session(msgspec.Struct, frozen=True):
     index: int
     class_name: str
     script: Script
-    arrives_s: float | None = None  # time of a trace; None: the schedule sets it
 
 
 class PlannedTurn(msgspec.Struct, frozen=True):
@@ -211,9 +210,8 @@ def interpret(script: Script, sink: Sink[At], at: At) -> ScriptEnd[At]:
         except Exception as error:  # noqa: BLE001  the code of a session may raise anything
             return ScriptEnd(sink.raised(error, number, at), complete=False)
         if isinstance(effect, Fork):
-            children = sink.together(
-                [partial(interpret, child, sink.child(name), at) for name, child in effect.children]
-            )
+            scripts = [partial(interpret, child, sink.child(name), at) for name, child in effect.children]
+            children = sink.together(scripts)
             at = max((child.at for child in children), default=at)
             if not all(child.complete for child in children):
                 return ScriptEnd(at, complete=False)

@@ -1,7 +1,7 @@
 """Estimated token counts of literal text, by characters per token: assumed, or measured on a server."""
 
 from collections.abc import Sequence
-from typing import Literal
+from typing import Any, Literal
 
 from msgspec import Struct
 
@@ -26,6 +26,11 @@ class Counting(Struct, frozen=True):
     def tokens(self, chars: int) -> int:
         """Return the tokens of a text of so many characters, at least one unless it is empty."""
         return max(1, round(chars / self.chars_per_token)) if chars else 0
+
+    def facts(self) -> dict[str, Any]:
+        """Return the facts for the manifest."""
+        per_token = None if self.how == "exact" else round(self.chars_per_token, 4)
+        return {"how": self.how, "chars_per_token": per_token, "error": self.error}
 
     def in_words(self) -> str:
         """Return the method and its error as text."""

@@ -5,11 +5,8 @@ import struct
 from collections.abc import Sequence
 from functools import cached_property
 from random import Random
-from typing import Any
 
 import numpy as np
-
-_Picks = np.ndarray[Any, np.dtype[np.uint16]]
 
 MAX_COST = 16  # tokens; more expensive words are left out
 TAIL = 256  # tokens at the end of a text that are chosen word by word: more than any gap of costs up to MAX_COST
@@ -56,8 +53,9 @@ class WordTable:
         if count < _LOOKED_UP and self._each is not None:
             each, size = self._texts, self._size
             return [each[pick % size] for pick in struct.unpack(f"<{count}H", drawn)], count * self._each
-        picks = np.frombuffer(drawn, "<u2")
-        return self._words[picks % self._size].tolist(), self._cost_of(picks)
+        picks = np.frombuffer(drawn, "<u2") % self._size
+        cost = int(self._costs[picks].sum()) if self._each is None else count * self._each
+        return self._words[picks].tolist(), cost
 
     def fill(self, tokens: int, rng: Random) -> list[str]:
         """Draw words one by one that cost exactly `tokens` together, which must be reachable."""
@@ -75,11 +73,6 @@ class WordTable:
         picks = (np.arange(_TABLE) * _STRIDE % _TABLE % self._size).reshape(_PASSAGES, PASSAGE)  # the words of each
         costs = self._costs[picks].sum(axis=1) if len(self._costs) else np.zeros(_PASSAGES, int)
         return [" ".join(line) for line in self._words[picks].tolist()], costs.tolist()
-
-    def _cost_of(self, picks: _Picks) -> int:
-        if self._each is not None:
-            return len(picks) * self._each
-        return int(self._costs[picks % self._size].sum())
 
 
 def _sums_of(costs: set[int], up_to: int) -> tuple[bool, ...]:

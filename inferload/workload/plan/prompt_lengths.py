@@ -23,23 +23,11 @@ _BOTH = "has {counted} prompt tokens by the server, {planned} by the plan"
 _UNCHECKED = "the length of its prompt ({planned} planned) is not checked"
 
 
-class _Row(Struct, frozen=True):
-    """Words of a finding. `noted`: it is a remark in the log and the results."""
-
-    text: str
-    noted: bool = True
-
-
-_ROWS: dict[Finding, _Row] = {
-    "as planned": _Row(_BOTH, noted=False),
-    "other length": _Row(_BOTH),
-    "wrong length": _Row(_BOTH),
-    "no plan": _Row(_BOTH, noted=False),
-    "no usage": _Row(f"has no usage: {_UNCHECKED}"),
-    "no answer": _Row(f"had no answer: {_UNCHECKED}"),
-    "refused": _Row(
-        "is refused in full ({planned} prompt tokens by the plan), and a short one is taken: its length is not checked"
-    ),
+# Findings with other words than _BOTH.
+_OTHERS: dict[Finding, str] = {
+    "no usage": f"has no usage: {_UNCHECKED}",
+    "no answer": f"had no answer: {_UNCHECKED}",
+    "refused": "is refused in full ({planned} prompt tokens by the plan), and a short one is taken: its length is not checked",
 }
 
 
@@ -66,23 +54,18 @@ class PromptLength(Struct, frozen=True):
     @property
     def noted(self) -> bool:
         """True if the finding is a remark in the log and the results."""
-        return _ROWS[self.finding].noted
+        return self.finding not in ("as planned", "no plan")
 
     def in_words(self) -> str:
         """Return the finding as one line, with both numbers."""
         turn = f"{self.target}: the first turn of class {self.class_name} to model {self.model}"
-        return f"{turn} {_ROWS[self.finding].text.format(planned=_tokens(self.planned), counted=_tokens(self.counted))}"
+        text = _OTHERS.get(self.finding, _BOTH)
+        return f"{turn} {text.format(planned=_tokens(self.planned), counted=_tokens(self.counted))}"
 
     def to_dict(self) -> dict[str, str | int | None]:
         """Return the entry of `run.json`."""
-        return {
-            "target": self.target,
-            "model": self.model,
-            "class_name": self.class_name,
-            "planned": self.planned,
-            "counted": self.counted,
-            "finding": self.finding,
-        }
+        names = ("target", "model", "class_name", "planned", "counted", "finding")
+        return {name: getattr(self, name) for name in names}
 
 
 def finding(planned: int | None, counted: int | None) -> Finding:

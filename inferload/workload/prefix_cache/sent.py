@@ -87,13 +87,8 @@ class _Sent(Sink[int]):
         if turn is None:  # not sent: a turn of the warm-up may have been left out
             return EffectResult(at, TurnReply(None, 0) if ask.phase == "warmup" else None)
         key = answer_key(session.index, self.path, number)
-        self.count(
-            session,
-            ask,
-            turn,
-            (key, turn.output_tokens),
-            number == 0 and (not self.path or self.path.startswith(f"/{SAMPLE}")),
-        )
+        first = number == 0 and (not self.path or self.path.startswith(f"/{SAMPLE}"))
+        self.count(session, ask, turn, (key, turn.output_tokens), first)
         if not turn.goes_on:
             return EffectResult(at)
         reason = CANCELLED if turn.cancelled else "stop" if turn.ended_itself else None

@@ -42,7 +42,7 @@ class Source(DataFacts, Protocol):
 
     def session(self, index: int, rng: Random) -> SourceSession | None:
         """Return the conversation of session `index`; None if the scenario sets its turns and lengths."""
-        ...
+        return None
 
     def text(self, key: str, tokens: int) -> Piece:
         """Return a generated text (message, document, system prompt), the same for the same key."""
@@ -51,6 +51,5 @@ class Source(DataFacts, Protocol):
 
 def literal(text: str, tokens: int) -> Piece:
     """Return a piece of literal text. Equal texts are equal pieces."""
-    return Piece(
-        f"literal/{hashlib.blake2b(text.encode('utf-8', 'surrogatepass'), digest_size=12).hexdigest()}", tokens, text
-    )
+    digest = hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=12).hexdigest()
+    return Piece(f"literal/{digest}", tokens, text)

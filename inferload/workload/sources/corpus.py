@@ -13,7 +13,7 @@ from inferload.scenario.schema.sources import Corpus
 from inferload.workload.content.data import DataContext
 from inferload.workload.content.messages import SHARED, Piece
 from inferload.workload.content.token_estimate import SAMPLE_CHARS, SAMPLES, counting
-from inferload.workload.sources.api import AnswerLengths, Source, SourceSession
+from inferload.workload.sources.api import AnswerLengths, Source
 
 # Phrases of each subject: actor, object, state, place or time.
 _SUBJECTS: Mapping[str, tuple[str, str, str, str]] = {
@@ -146,10 +146,6 @@ class CorpusSource(Source):
         self._shared = lru_cache(maxsize=1024)(self._written)
         self._subject = lru_cache(maxsize=4096)(lambda session: Random(f"{self._seed}/{session}").choice(_NAMES))
 
-    def session(self, index: int, rng: Random) -> SourceSession | None:
-        """Return None: the scenario sets turns and lengths."""
-        return None
-
     def text(self, key: str, tokens: int) -> Piece:
         """Return the text of a key; all turns of a session have one subject."""
         return (self._shared if key.startswith(SHARED) else self._written)(key, tokens)
@@ -170,11 +166,7 @@ class CorpusSource(Source):
 
     def facts(self) -> dict[str, Any]:
         """Return the facts for the manifest."""
-        counts = self._counting
-        return {
-            "kind": "corpus",
-            "tokens": {"how": counts.how, "chars_per_token": round(counts.chars_per_token, 4), "error": counts.error},
-        }
+        return {"kind": "corpus", "tokens": self._counting.facts()}
 
     def in_words(self) -> list[str]:
         """Return the lines of the plan."""

@@ -129,9 +129,8 @@ def cached(key: str) -> tuple[Index, str] | None:
     """Return the cached index and the digest of its file; None without a readable one."""
     try:
         with np.load(cache_folder() / f"{key}.npz", allow_pickle=False) as file:
-            arrays = [Grouped(file[name], file[f"{name}_firsts"]) for name in _GROUPED] + [
-                file[name] for name in _BY_SESSION
-            ]
+            grouped = (Grouped(file[name], file[f"{name}_firsts"]) for name in _GROUPED)
+            arrays = [*grouped, *(file[name] for name in _BY_SESSION)]
             counts = json.loads(str(file["counts"]))
             sha256 = counts.pop("sha256")
             return Index(*arrays, **counts), sha256

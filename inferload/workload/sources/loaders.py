@@ -72,10 +72,7 @@ class FileReader:
         """Yield all records in order. UsageError at the first invalid one."""
         size = self.path.stat().st_size
         if size > _LARGE_BYTES:
-            print(
-                f"inferload: reading {self.name} ({size / 1e6:,.0f} MB) once, to build its index",
-                file=sys.stderr,
-            )
+            print(f"inferload: reading {self.name} ({size / 1e6:,.0f} MB) once, to build its index", file=sys.stderr)
         return self._form.records(self.path)
 
     def read(self, start: int, size: int) -> Any:

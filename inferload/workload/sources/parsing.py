@@ -112,18 +112,13 @@ def _messages(
 
 def _questions(document: Mapping[str, Any], columns: Columns) -> RecordedConversation | None:
     """Return the turns of a prompt that is a list of questions, as in MT-Bench, with the answers that are known."""
-    listed = _listed(_value(document, columns.prompt), in_cell=False)
-    if (
-        listed is None
-        or not _are_texts(listed)
-        or _listed(_value(document, columns.messages), in_cell=True) is not None
-    ):
+    listed = _listed(_value(document, columns.prompt), in_cell=False) or []
+    if not _are_texts(listed) or _listed(_value(document, columns.messages), in_cell=True) is not None:
         return None
     known = _listed(_value(document, columns.answer), in_cell=False) or []
     answers = [text if isinstance(text, str) and text.strip() else None for text in known] + [None] * len(listed)
-    return RecordedConversation(
-        tuple(Exchange(text, answer) for text, answer in zip(listed, answers, strict=False) if text.strip())
-    )
+    asked = (Exchange(text, answer) for text, answer in zip(listed, answers, strict=False) if text.strip())
+    return RecordedConversation(tuple(asked))
 
 
 # Bodies of requests in files of a batch API: OpenAI's and Anthropic's; of AIPerf's traces.
@@ -331,14 +326,11 @@ def _conversation(messages: list[RoleText], dropped: Counter[str]) -> RecordedCo
 
 def _first_two(messages: list[RoleText], dropped: Counter[str]) -> RecordedConversation | Skip:
     """Return one turn: the first message and, as its answer, the second, whatever their roles."""
-    if len(messages) < _TWO:
+    if len(messages) < 2:
         return "one side only"
-    if len(messages) > _TWO:
-        dropped["messages after the first two"] += len(messages) - _TWO
+    if len(messages) > 2:
+        dropped["messages after the first two"] += len(messages) - 2
     return RecordedConversation((Exchange(messages[0][1], messages[1][1]),))
-
-
-_TWO = 2
 
 
 def _whole_prompt(messages: list[RoleText], dropped: Counter[str]) -> RecordedConversation | Skip:

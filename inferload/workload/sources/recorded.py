@@ -186,7 +186,6 @@ class RecordedSource:
 
     def facts(self) -> dict[str, Any]:
         """Return the facts for the manifest."""
-        counts = self._counting
         return {
             "kind": self._source.kind,
             **self._reader.facts(),
@@ -199,11 +198,7 @@ class RecordedSource:
             "dropped": dict(self._index.dropped),
             "turns": int(self._index.turns[self._sessions].sum()),
             "turns_without_length": self._unknown,
-            "tokens": {
-                "how": counts.how,
-                "chars_per_token": None if counts.how == "exact" else round(counts.chars_per_token, 4),
-                "error": counts.error,
-            },
+            "tokens": self._counting.facts(),
         }
 
     def warnings(self) -> list[str]:

@@ -27,21 +27,14 @@ class SyntheticSource(Source):
     def __init__(self, source: Any, _class_name: str, data: DataContext, _answers: AnswerLengths) -> None:
         self._source, self._seed = source, data.seed
 
-    def session(self, index: int, rng: Random) -> SourceSession | None:
-        """Return None: the scenario sets turns and lengths."""
-        return None
-
     def text(self, key: str, tokens: int) -> Piece:
         """Return a piece of random words."""
         return Piece(key, tokens)
 
     def facts(self) -> dict[str, Any]:
-        """Return the kind; the manifest has the accuracy of the counts under `prompt_tokens`."""
-        return {"kind": "synthetic"}
-
-    def in_words(self) -> list[str]:
-        """Return no lines."""
-        return []
+        """Return the keys of the scenario; the manifest has the accuracy of the counts under `prompt_tokens`."""
+        facts: dict[str, Any] = self._source.model_dump()
+        return facts
 
 
 class RandomLengthSource(SyntheticSource):
@@ -67,10 +60,6 @@ class RandomLengthSource(SyntheticSource):
             return SourceSession((SourceTurn((*prefix, text), drawn.output),))
         prompt, output = (around(mean, source.range_ratio, rng) for mean in (source.input_tokens, source.output_tokens))
         return SourceSession((SourceTurn((*prefix, self.text(f"text/{index}/0", prompt)), output),))
-
-    def facts(self) -> dict[str, Any]:
-        """Return the keys of the scenario."""
-        return self._source.model_dump()
 
     def in_words(self) -> list[str]:
         """Return the line of the plan."""
@@ -140,10 +129,6 @@ class PrefixSource(SyntheticSource):
         order = list(range(self._source.prefixes))
         Random(f"{self._seed}/prefixes/{round_number}").shuffle(order)
         return order
-
-    def facts(self) -> dict[str, Any]:
-        """Return the keys of the scenario."""
-        return self._source.model_dump()
 
     def in_words(self) -> list[str]:
         """Return the line of the plan."""

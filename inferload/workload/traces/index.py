@@ -13,6 +13,7 @@ from msgspec import MsgspecError, Struct, field
 from inferload.base.errors import UsageError
 from inferload.base.escaping import escaped
 from inferload.base.numbers import exact, plural
+from inferload.scenario.schema.replay import TraceWindow
 from inferload.workload.grouped import Grouped
 from inferload.workload.json_values import Record, RecordFault
 from inferload.workload.tables import TableFault, columns_of, row_of, rows
@@ -30,19 +31,6 @@ from inferload.workload.traces.turn import (
 )
 
 T = TypeVar("T")
-
-
-class TimeWindow(Struct, frozen=True):
-    """Window of session start times, in seconds since the trace's first time. `to_s` None: no end."""
-
-    from_s: float = 0.0
-    to_s: float | None = None
-
-    def holds(self, at_s: float) -> bool:
-        """Return whether a session with this start time is in the window."""
-        return self.from_s <= at_s and (self.to_s is None or at_s < self.to_s)
-
-
 _FAULTS = (TraceFault, ValueError, KeyError, AttributeError, TypeError, ArithmeticError, RecursionError, MsgspecError)
 _OUTSIDE = "of sessions that begin outside the window"
 _EMPTY = "without a prompt or an answer"
@@ -64,7 +52,7 @@ _MOST_KEYS, _LONGEST_KEY = 32, 48  # of keys that are not used, in the line abou
 _POSITION = 3  # numbers of the position of a turn: offset of the record, its bytes, number of the turn in it
 
 
-_ALL = TimeWindow()
+_ALL = TraceWindow()
 
 
 class _IndexedSession(Struct, gc=False):
@@ -84,7 +72,7 @@ class TraceIndex:
     """
 
     def __init__(
-        self, path: Path, name: str, trace_format: Format, window: TimeWindow, join_turns: bool = True
+        self, path: Path, name: str, trace_format: Format, window: TraceWindow, join_turns: bool = True
     ) -> None:
         self.path, self.format, self._joined = path, trace_format, join_turns
         self.left_out: Counter[str] = Counter()  # turns, by reason
@@ -232,9 +220,9 @@ class TraceIndex:
             file, json_records(opened), lambda record: weka.weka(record.text, file.base + record.offset)
         )
         sessions = [session for _record, session in parsed]
-        placed = weka.place(sessions)
-        self._observed += placed.counts
-        for session, turns in zip(sessions, placed.sessions, strict=True):
+        placed, counts = weka.place(sessions)
+        self._observed += counts
+        for session, turns in zip(sessions, placed, strict=True):
             self.unused += session.unused
             self.left_out += session.left_out
             sent = [turn for turn in turns if turn.input_tokens and turn.output_tokens]
@@ -248,11 +236,8 @@ class TraceIndex:
     def _in_order(self, file: TraceFile, number: int, at_s: float) -> None:
         self._first_s = at_s if self._first_s is None else self._first_s
         if not (at_s < _LATEST_S and abs(at_s - self._first_s) < _LONGEST_S):
-            raise self._fault(
-                file,
-                number,
-                TraceFault(f"time {exact(at_s)} s, after {exact(self._first_s)} s; is it in another unit?"),
-            )
+            text = f"time {exact(at_s)} s, after {exact(self._first_s)} s; is it in another unit?"
+            raise self._fault(file, number, TraceFault(text))
         if at_s < self._last_s:
             if self.format.ordered:
                 text = f"time {exact(at_s)} s is before {exact(self._last_s)} s of an earlier request; sort the file by time"

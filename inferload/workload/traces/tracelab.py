@@ -22,14 +22,9 @@ def tracelab(row: Row) -> Iterator[RecordedTurn]:
 
     A step starts at its last input before the output, as in the trace's own analyses, and ends with its last event.
     """
-    events = row.get("timing_events")
-    times = (
-        [(event.get("event_type"), instant_s("timestamp", event.get("timestamp"))) for event in events]
-        if events
-        else []
-    )
-    if not times:
+    if not (events := row.get("timing_events")):
         raise Missing("without timing_events")
+    times = [(event.get("event_type"), instant_s("timestamp", event.get("timestamp"))) for event in events]
     inputs = [(at_s, kind) for kind, at_s in times if kind in _INPUTS]
     outputs = [at_s for kind, at_s in times if kind not in _INPUTS]
     first = min(at_s for _kind, at_s in times), ""

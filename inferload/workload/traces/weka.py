@@ -174,21 +174,16 @@ def weka_whole(text: bytes, turn: RecordedTurn) -> RecordedTurn:
 # -- times
 
 
-class Placed(Struct):
-    """Sessions of a file on their own clocks, and counts for the plan: see `in_words`."""
+def place(sessions: Sequence[WekaSession]) -> tuple[list[list[RecordedTurn]], Counter[str]]:
+    """Return the turns of each session of a file in the order of the scripts, and counts for the plan: see `in_words`.
 
-    sessions: list[list[RecordedTurn]] = field(default_factory=list)
-    counts: Counter[str] = field(default_factory=Counter)
-
-
-def place(sessions: Sequence[WekaSession]) -> Placed:
-    """Return the turns of each session of a file in the order of the scripts, with times since the start of the session."""
+    Times are since the start of the session.
+    """
     mains = [session.main for session in sessions]
     seen = [entry for main in mains for entry in _entries(main)]
     absolute = sum(_absolute_vote(agent) for agent, _before_s, _next_s in seen) > 0
     at_end = not absolute and sum(_end_vote(*entry) for entry in seen) > 0
-    placed = Placed()
-    counts = placed.counts
+    placed, counts = list[list[RecordedTurn]](), Counter[str]()
     if seen:
         entry = f"from the start of the sub-agent, whose entry has the time of its {'result' if at_end else 'start'}"
         counts[f"clock: {'from the start of the session' if absolute else entry}"] = 1
@@ -197,33 +192,24 @@ def place(sessions: Sequence[WekaSession]) -> Placed:
     for session in sessions:
         main = session.main
         clocks.place(main, 0.0)
-        placed.sessions.append(_ordered(main, counts))
+        placed.append(_ordered(main, counts))
         counts["overlapping"] += sum(_overlap(*pair) for pair in pairwise(main.turns()))
-        counts["turns"] += sum(bool(turn.agent) for turn in placed.sessions[-1])
+        counts["turns"] += sum(bool(turn.agent) for turn in placed[-1])
         counts["short"] += session.short
         counts.update({f"model: {model}": count for model, count in session.models.items()})
-    return placed
+    return placed, counts
 
 
 def _entries(agent: Agent) -> Iterator[tuple[Agent, float, float | None]]:
     """Yield each sub-agent, the end of the answer before its entry, and the start of the request after it if there is one."""
     before_s = 0.0
-    following = _next_starts(agent.items)
-    for item, next_s in zip(agent.items, following, strict=True):
+    for number, item in enumerate(agent.items, 1):
         if isinstance(item, RecordedTurn):
             before_s = ended_s(item)
         else:
-            yield item, before_s, next_s
+            later_s = (each.at_s for each in agent.items[number:] if isinstance(each, RecordedTurn))
+            yield item, before_s, next(later_s, None)
             yield from _entries(item)
-
-
-def _next_starts(items: Sequence[RecordedTurn | Agent]) -> list[float | None]:
-    starts: list[float | None] = []
-    next_s: float | None = None
-    for item in reversed(items):
-        starts.append(next_s)
-        next_s = item.at_s if isinstance(item, RecordedTurn) else next_s
-    return starts[::-1]
 
 
 def _absolute_vote(agent: Agent) -> int:

@@ -22,15 +22,15 @@ from inferload.campaign.machine import comparison
 from inferload.campaign.machine.server_evidence import ServerEvidence, gather, send
 from inferload.client.client import ClientSettings
 from inferload.client.connection.target import Target
-from inferload.client.turn import TurnTimeouts
 from inferload.client.turn_record import TurnResult
 from inferload.results.statistics.paired_runs import mean_difference
+from inferload.scenario.schema.request import Timeouts
 from inferload.turns.record import Failure
 
 PAGE = ROOT / "docs" / "how-to" / "gateways.md"
 MODEL = "simulator"
 PAIRS = 200  # of turns, by which the time added is measured
-TIMEOUTS = TurnTimeouts(first_event_s=60, between_events_s=30)
+TIMEOUTS = Timeouts(first_event_s=60, between_events_s=30)
 PIECE = {"choices": [{"index": 0, "delta": {"content": "one "}, "finish_reason": None}]}
 END = [
     {"choices": [{"index": 0, "delta": {}, "finish_reason": "length"}]},

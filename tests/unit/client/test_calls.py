@@ -19,6 +19,7 @@ from inferload.scenario.schema.endpoints import EndpointName, names_of
 from inferload.scenario.schema.request import RequestOptions
 from inferload.turns.record import PhaseWindow
 from inferload.turns.run_windows import RunWindows
+from inferload.turns.tally import TallySet
 
 PLAIN = RequestOptions(ignore_eos=False)
 TOOL = {"type": "function", "function": {"name": "look", "parameters": {"type": "object"}}}
@@ -167,7 +168,6 @@ def test_timeouts_of_a_call_start_at_the_call() -> None:
         planned_ns.append(request.planned_ns)
         return turn
 
-    nothing: Any = SimpleNamespace(**dict.fromkeys(("session_planned", "session_started"), lambda *_, **__: None))
     part: Any = SimpleNamespace(
         quota=SimpleNamespace(take_session=lambda phase: True),
         assignment=SimpleNamespace(model="m", stripe=0, stripes=1),
@@ -176,7 +176,7 @@ def test_timeouts_of_a_call_start_at_the_call() -> None:
     windows = RunWindows()
     windows.set((PhaseWindow("measure", 1),))
     turns: Any = SimpleNamespace(await_turn=lambda: None, send=send)
-    run = SessionContext(part, windows, turns, nothing, lambda call: call(), lambda: None)
+    run = SessionContext(part, windows, turns, TallySet(), lambda call: call(), lambda: None)
     before_ns = now_ns()
     TaskSession(TaskContext(run)).send(call_of("chat", "Hi", {"timeout_s": 2}), "ask", late_ns=NS_PER_S)
     assert planned_ns[0] <= now_ns() - NS_PER_S

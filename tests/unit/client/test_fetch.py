@@ -73,7 +73,7 @@ def test_a_reply_at_the_size_limit_is_accepted(serve: Callable[[Script], ClientS
 def test_malformed_token_ids_are_an_error(serve: Callable[[Script], ClientSettings], body: bytes) -> None:
     settings = serve(send(page(body)))
     with pytest.raises(FetchError, match="without a list of token ids"):
-        tokenizer.Tokenizer(settings, tokenizer.FORMS[0])("Hello")
+        tokenizer.tokenizer(settings, tokenizer.FORMS[0])("Hello")
     assert tokenizer.chat_tokenizer(settings)([("user", "Hello")], True) is None
 
 

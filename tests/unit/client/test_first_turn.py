@@ -77,7 +77,7 @@ def proves(monkeypatch: pytest.MonkeyPatch) -> Iterator[Prove]:
         )
         sent = SentTurns()
         with gevent.Timeout(30):
-            return prove(settings, FirstTurn.of(body, request), sent), sent, server
+            return prove(settings, FirstTurn(msgspec.json.decode(body), request), sent), sent, server
 
     yield run
     for server in servers:

@@ -7,20 +7,18 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import gateways
-import gevent
 import pytest
 import trustme
 from gateways import Gateway
 from ports import unused_port
+from reader_pairs import asked
 from scripted_server import ScriptedServer
 
-from inferload.base.clock import now_ns
 from inferload.base.errors import UsageError
 from inferload.base.tls import TlsSettings
 from inferload.client import probe
-from inferload.client.client import Client, ClientSettings
+from inferload.client.client import ClientSettings
 from inferload.client.connection.target import Target
-from inferload.client.turn_record import TurnRequest, TurnResult
 from inferload.servers.scrape_http import MetricsClient, MetricsUrl
 
 pytestmark = pytest.mark.gateways
@@ -64,14 +62,6 @@ def proxies(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Proxies]:
     silent.close()
 
 
-def turn(url: str) -> TurnResult:
-    client = Client(ClientSettings(Target.parse(url), "m", tls=TlsSettings(insecure=True)), lambda _result: None)
-    with gevent.Timeout(20):
-        result = client.start(TurnRequest(b"{}", "s0.0", "s0", 0, "chat", "measure", now_ns())).wait()
-    client.close()
-    return result
-
-
 def scrape_error(url: str) -> str:
     page = MetricsClient(MetricsUrl.parse(url), TlsSettings(insecure=True).context(), None)
     with pytest.raises((OSError, ValueError)) as raised:
@@ -93,7 +83,7 @@ def test_a_gateway_without_a_server_says_so(proxies: Proxies, name: str, text: s
     found = probe.model_list(ClientSettings(Target.parse(url), "m"))
     assert found.problem == f"{url}/v1/models: {text}"
     assert found.remedy.startswith("start the server behind the gateway")
-    detail = turn(url).detail
+    detail = asked(url).detail
     assert detail.startswith(f"{text}: " if page else text)
     assert page in detail
     assert "<" not in detail
@@ -104,7 +94,7 @@ def test_a_gateway_without_a_server_says_so(proxies: Proxies, name: str, text: s
 def test_a_server_that_a_gateway_does_not_wait_for_is_named(proxies: Proxies, name: str) -> None:
     url = proxies.waiting[name].url
     text = "HTTP 504, the server behind the gateway did not answer within the gateway's time limit"
-    assert turn(url).detail.startswith(text)
+    assert asked(url).detail.startswith(text)
     assert scrape_error(f"{url}/metrics") == text
 
 
@@ -116,7 +106,7 @@ def test_plain_http_to_a_port_of_https(proxies: Proxies, name: str) -> None:
         probe.model_list(ClientSettings(Target.parse(f"http://127.0.0.1:{port}"), "m"))
     assert str(raised.value) == f"http://127.0.0.1:{port}: the port expects TLS; use https://127.0.0.1:{port}"
     if name != "haproxy":
-        assert turn(f"http://127.0.0.1:{port}").detail.startswith("HTTP 400, the port expects TLS: ")
+        assert asked(f"http://127.0.0.1:{port}").detail.startswith("HTTP 400, the port expects TLS: ")
         assert scrape_error(f"http://127.0.0.1:{port}/metrics") == "HTTP 400, the port expects TLS"
 
 
@@ -126,7 +116,7 @@ def test_tls_to_a_port_of_plain_http(proxies: Proxies, name: str) -> None:
     with pytest.raises(UsageError) as raised:
         probe.model_list(ClientSettings(Target.parse(f"https://{at}"), "m", tls=TlsSettings(insecure=True)))
     assert str(raised.value) == f"TLS with https://{at}: the port does not speak TLS; use http://{at}"
-    assert turn(f"https://{at}").detail == f"TLS with https://{at}: the port does not speak TLS"
+    assert asked(f"https://{at}").detail == f"TLS with https://{at}: the port does not speak TLS"
     assert scrape_error(f"https://{at}/metrics") == "TLS: the port does not speak TLS"
 
 
@@ -137,5 +127,5 @@ def test_a_redirect_names_the_host_to_use(tmp_path: Path, status: int) -> None:
             UsageError, match=rf"HTTP {status} to https://models.example/v1/models; use --host https://mod"
         ):
             probe.model_list(ClientSettings(Target.parse(gateway.url), "m"))
-        assert turn(gateway.url).detail.startswith(f"HTTP {status} to https://models.example/v1/chat/completions")
+        assert asked(gateway.url).detail.startswith(f"HTTP {status} to https://models.example/v1/chat/completions")
         assert scrape_error(f"{gateway.url}/metrics") == f"HTTP {status} to https://models.example/metrics"

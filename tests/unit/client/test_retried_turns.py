@@ -19,7 +19,7 @@ from inferload.base.clock import NS_PER_S, now_ns
 from inferload.client import retry
 from inferload.client import turn as turns
 from inferload.client.client import Client
-from inferload.client.connection import python_connection, reader_choice
+from inferload.client.connection import python_connection
 from inferload.client.connection.connect import DialError
 from inferload.client.connection.tcp_info import ConnectionEnd, tcp_info
 from inferload.client.turn import Turn
@@ -59,8 +59,6 @@ CASES = [
 def case(request: pytest.FixtureRequest) -> Iterator[tuple[PairClient, End]]:
     """A client with an idle connection, and a way to end it."""
     reader, end = request.param
-    if reader in ("native", "tls") and not reader_choice.built():
-        pytest.skip("the compiled reader was not built")
     client = pair_client(reader)
     answered(client, GOOD)
     yield client, end

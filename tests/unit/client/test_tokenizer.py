@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from inferload.client.client import ClientSettings
 from inferload.client.connection.target import Target
 from inferload.client.fetch import Fetched, FetchError
-from inferload.client.tokenizer import FORMS, Tokenizer, form_of, plausible
+from inferload.client.tokenizer import FORMS, form_of, plausible, tokenizer
 
 SETTINGS = ClientSettings(Target.parse("http://server:8000"), "m")
 
@@ -105,7 +105,7 @@ def test_a_plausible_count_is_within_words_and_bytes(text: str, tokens: int) -> 
 @pytest.mark.parametrize("form", FORMS, ids=lambda form: form.name)
 def test_a_later_count_that_is_implausible_is_an_error(form: Any) -> None:
     key = {"vllm": "prompt", "llama.cpp": "content"}[form.name]
-    tokenize = Tokenizer(SETTINGS, form, Route(of_key(key, lambda text: words(text) if len(text) < 50 else [])))  # type: ignore[arg-type]
+    tokenize = tokenizer(SETTINGS, form, Route(of_key(key, lambda text: words(text) if len(text) < 50 else [])))  # type: ignore[arg-type]
     assert len(tokenize("two words")) == 2
     assert tokenize("") == []
     with pytest.raises(FetchError, match="0 tokens for a text of 600 characters"):

@@ -24,8 +24,8 @@ from inferload.client.client import Client, ClientSettings, Credentials
 from inferload.client.connection import reader_choice
 from inferload.client.connection.reply import HttpReply
 from inferload.client.connection.target import Target
-from inferload.client.turn import TurnTimeouts
 from inferload.client.turn_record import TurnRequest, TurnResult, answer_digest
+from inferload.scenario.schema.request import Timeouts
 from inferload.turns.record import Failure
 from inferload.workload.content.messages import ToolCall
 
@@ -335,26 +335,26 @@ def test_a_refused_connection_is_a_connect_failure(ask: Callable[..., TurnResult
 @pytest.mark.parametrize(
     ("sent", "limits", "failure"),
     [
-        (b"", TurnTimeouts(first_event_s=0.3), Failure.TIMEOUT_FIRST_EVENT),
+        (b"", Timeouts(first_event_s=0.3), Failure.TIMEOUT_FIRST_EVENT),
         (
             HEAD + b"Transfer-Encoding: chunked\r\n\r\n" + chunk(b": still here\n\n"),
-            TurnTimeouts(first_event_s=0.3),
+            Timeouts(first_event_s=0.3),
             Failure.TIMEOUT_FIRST_EVENT,
         ),
         (
             HEAD + b"Transfer-Encoding: chunked\r\n\r\n" + chunk(event("a")),
-            TurnTimeouts(between_events_s=0.3),
+            Timeouts(between_events_s=0.3),
             Failure.TIMEOUT_BETWEEN_EVENTS,
         ),
         (
             HEAD + b"Transfer-Encoding: chunked\r\n\r\n" + chunk(event("a")),
-            TurnTimeouts(turn_s=0.3),
+            Timeouts(turn_s=0.3),
             Failure.TIMEOUT_TURN,
         ),
     ],
 )
 def test_timeouts_have_their_failure_class(
-    ask: Callable[..., TurnResult], sent: bytes, limits: TurnTimeouts, failure: Failure
+    ask: Callable[..., TurnResult], sent: bytes, limits: Timeouts, failure: Failure
 ) -> None:
     release = threading.Event()
 
@@ -370,12 +370,12 @@ def test_timeouts_have_their_failure_class(
 @pytest.mark.parametrize(
     ("first", "limits", "failure"),
     [
-        (b"", TurnTimeouts(first_event_s=0.3), Failure.TIMEOUT_FIRST_EVENT),
-        (chunk(event("a")), TurnTimeouts(between_events_s=0.3), Failure.TIMEOUT_BETWEEN_EVENTS),
+        (b"", Timeouts(first_event_s=0.3), Failure.TIMEOUT_FIRST_EVENT),
+        (chunk(event("a")), Timeouts(between_events_s=0.3), Failure.TIMEOUT_BETWEEN_EVENTS),
     ],
 )
 def test_frequent_comments_are_no_events(
-    ask: Callable[..., TurnResult], first: bytes, limits: TurnTimeouts, failure: Failure
+    ask: Callable[..., TurnResult], first: bytes, limits: Timeouts, failure: Failure
 ) -> None:
     recorded = threading.Event()
 
@@ -409,7 +409,7 @@ def test_an_answer_that_arrived_in_time_during_a_pause_of_the_client_is_no_timeo
     paused.set()
     assert sent.wait(20)  # blocks the event loop
     limit_s = (now_ns() - turn.started_ns) / NS_PER_S + 0.05
-    client.timeouts = TurnTimeouts(**{limit: limit_s})
+    client.timeouts = Timeouts(**{limit: limit_s})
     turn.next_check_ns = 0
     time.sleep(0.4)
     assert now_ns() - turn.started_ns > limit_s * NS_PER_S

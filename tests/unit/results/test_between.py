@@ -59,7 +59,7 @@ def server(busy: bool = False, name: str = "a", **finished: int) -> ServerSeries
 def found(records: list[TurnRecord], *servers: ServerSeries, others: int = 0) -> Between:
     tallies, columns, windows = TallySet(), TurnColumns(), (PhaseWindow("measure", 0, 30 * S),)
     for record in records:
-        tallies.turn_begun(record.phase, record.class_name)
+        tallies.at(record.phase, record.class_name).turns_begun += 1
     count_all(tallies, records, windows, None)
     columns.extend(records)
     table = to_table(columns, Anchor(0, 0), "w1")

@@ -86,10 +86,10 @@ def counted(runs: list[list[TurnRecord]]) -> TallySet:
     """Return the tallies of these sessions, counted as by a worker."""
     tallies = TallySet()
     for records in runs:
-        tallies.session_planned(records[0].phase, "chat")
-        tallies.session_started(records[0].phase, "chat")
+        tallies.at(records[0].phase, "chat").sessions_planned += 1
+        tallies.at(records[0].phase, "chat").sessions_started += 1
         for record in records:
-            tallies.turn_begun(record.phase, "chat")
+            tallies.at(record.phase, "chat").turns_begun += 1
     count_turns(tallies, keyed([record for records in runs for record in records]), WINDOWS, defaultdict(lambda: None))
     return tallies
 

@@ -63,11 +63,11 @@ def counted(report: Report) -> tuple[TallySet, HealthSet]:
     worker, phase, records, beats, dropped, delays_ms = report
     tallies, health = TallySet(), HealthSet()
     for record in records:
-        tallies.turn_begun(record.phase, record.class_name)
+        tallies.at(record.phase, record.class_name).turns_begun += 1
     count_turns(tallies, keyed(records), WINDOWS, {"chat": None, "agent": None})
     count_delays(health, records, [1] * len(records))
-    tallies.session_planned(phase, "chat", dropped)
-    tallies.session_dropped(phase, "chat", dropped)
+    tallies.at(phase, "chat").sessions_planned += dropped
+    tallies.at(phase, "chat").sessions_dropped += dropped
     for beat in beats:
         health.at(worker, phase).beat(beat, 2)
     health.at(worker, phase).delay_ms.add_many(np.array(delays_ms, dtype=float))

@@ -88,7 +88,7 @@ def test_recent_figures_are_of_the_last_complete_seconds(reports: list[tuple[flo
     recent = Recent()
     for at_s, sessions in sorted(report for report in reports if report[0] <= now_s):
         delta = TallySet()
-        delta.session_planned("measure", "chat", sessions)
+        delta.at("measure", "chat").sessions_planned += sessions
         delta.at("measure", "chat").window_turns = sessions
         delta.at("measure", "chat").sketch("ttft_ms").add_many(np.array([at_s]))
         recent.add(at_s, delta)
@@ -109,7 +109,7 @@ def test_a_steady_rate_is_exact_in_the_middle_of_a_second() -> None:
     recent = Recent()
     for second in range(21):
         delta = TallySet()
-        delta.session_planned("measure", "chat", 10)
+        delta.at("measure", "chat").sessions_planned += 10
         recent.add(second + 0.3, delta)
     assert [recent.figures(at_s)[OFFERED.key] for at_s in (20.4, 20.9, 21.0)] == [10, 10, 10]
 

@@ -87,12 +87,12 @@ def records_of(counts: Counts) -> list[TurnRecord]:
 def tallies_of(counts: Counts) -> TallySet:
     tallies = TallySet()
     for record in records_of(counts):
-        tallies.session_planned("measure", record.class_name)
-        tallies.session_started("measure", record.class_name)
-        tallies.turn_begun("measure", record.class_name)
+        tallies.at("measure", record.class_name).sessions_planned += 1
+        tallies.at("measure", record.class_name).sessions_started += 1
+        tallies.at("measure", record.class_name).turns_begun += 1
     for _ in range(counts.dropped):
-        tallies.session_planned("measure", "chat")
-        tallies.session_dropped("measure", "chat")
+        tallies.at("measure", "chat").sessions_planned += 1
+        tallies.at("measure", "chat").sessions_dropped += 1
     count_all(tallies, records_of(counts), WINDOWS, Slo({"ttft_ms": 500}))
     return tallies
 

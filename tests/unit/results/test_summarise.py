@@ -75,7 +75,7 @@ def records(count: int) -> list[TurnRecord]:
 def counts(turns: list[TurnRecord], **changes: Any) -> Counts:
     tallies, windows = TallySet(), (PhaseWindow("measure", 0, 10_000_000_000),)
     for turn in turns:
-        tallies.turn_begun(turn.phase, turn.class_name)
+        tallies.at(turn.phase, turn.class_name).turns_begun += 1
     count_all(tallies, turns, windows, None)
     worker = EndedWorker("w0", turns=len(turns), at_hand=len(turns), written=len(turns))
     scenario = scenarios.from_text(SCENARIO, "small.yaml")

@@ -133,9 +133,9 @@ def given_by(
     tallies, health = TallySet(), HealthSet()
     for record in records:
         if record.turn_index == 0:
-            tallies.session_planned(record.phase, record.class_name)
-            tallies.session_started(record.phase, record.class_name)
-        tallies.turn_begun(record.phase, record.class_name)
+            tallies.at(record.phase, record.class_name).sessions_planned += 1
+            tallies.at(record.phase, record.class_name).sessions_started += 1
+        tallies.at(record.phase, record.class_name).turns_begun += 1
     count_all(tallies, records, WINDOWS, slo)
     count_delays(health, records, [0] * len(records))
     health.at("w1", "measure").beat(Beat([0.1, 0.2], [], 15.0, 60.0, 0.0))
@@ -430,8 +430,8 @@ def test_failed_unfinished_and_dropped_turns_lower_goodput() -> None:
     records[0] = replace(records[0], failure=Failure.CUT)
     records[1] = replace(records[1], failure=Failure.UNFINISHED)
     document = given_by(records, Slo({"ttft_ms": 1000}))
-    document.counted.tallies.session_planned("measure", "chat", 2)
-    document.counted.tallies.session_dropped("measure", "chat", 2)
+    document.counted.tallies.at("measure", "chat").sessions_planned += 2
+    document.counted.tallies.at("measure", "chat").sessions_dropped += 2
     rates = build(document)["rates"]
     assert (rates["slo_attainment"], rates["goodput_turns_per_s"]) == (0.6, 0.1)
 
@@ -440,7 +440,7 @@ def test_steps_have_the_keys_of_the_document() -> None:
     records = [replace(record, step=number % 2) for number, record in enumerate(sixty_seconds(100))]
     tallies = TallySet()
     for record in records:
-        tallies.turn_begun("measure", record.class_name, record.step)
+        tallies.at("measure", record.class_name, record.step).turns_begun += 1
         count_turn(tallies, record, stepped(WINDOWS, (0, 2.5)), None)
     summary = build(replace(EMPTY, counted=Counted(tallies, HealthSet(), SECONDS), steps=Steps({0: 2.5, 1: 57.5})))
     assert [(step["step"], step["window_s"], step["turns"]["ok"]) for step in summary["steps"]] == [

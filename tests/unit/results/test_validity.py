@@ -220,13 +220,13 @@ def test_large_figures_are_not_abbreviated() -> None:
 def test_evidence_is_from_tallies_and_client_health() -> None:
     tallies, health = TallySet(), HealthSet()
     for number in range(20):
-        tallies.session_planned("measure", "chat")
-        tallies.session_started("measure", "chat")
-        tallies.turn_begun("measure", "chat")
+        tallies.at("measure", "chat").sessions_planned += 1
+        tallies.at("measure", "chat").sessions_started += 1
+        tallies.at("measure", "chat").turns_begun += 1
         count_turn(tallies, turn(turn_id=f"t{number}"), (), None)
     health.at("w1", "measure").beat(Beat([1.0, 2.0] * 50, [0.5], 0.5, 1.0, 0.02), processors=2)
     health.at("w2", "measure").beat(Beat([9.0] * 50, [], 0.9, 1.0, 0.2), processors=2)
-    tallies.turn_begun("drain", "chat")
+    tallies.at("drain", "chat").turns_begun += 1
     facts = RunFacts(stamps="kernel", workers=2, lost_workers=1, clock_uncertainty_ms=0.4)
     evidence = {
         entry.phase: entry for entry in evidence_by_phase(tallies, health, {"measure": 60.0, "drain": 5.0}, facts)
@@ -255,7 +255,7 @@ def test_slow_connects_are_not_client_delay(loop_lag_ms: float, blamed: bool) ->
     sent_ns = turn().sent_ns
     assert sent_ns is not None
     for number in range(20):
-        tallies.turn_begun("measure", "chat")
+        tallies.at("measure", "chat").turns_begun += 1
         late = turn(turn_id=f"t{number}", planned_ns=sent_ns - 102 * MS, connect_ns=100 * MS)
         count_turn(tallies, late, (), None)
     health.at("w1", "measure").beat(Beat([loop_lag_ms] * 50, [], 0.1, 1.0, None, read_pauses_ms=[]))
@@ -289,7 +289,7 @@ def test_event_loop_lag_counts_only_if_it_delays_turns(upload_ms: int, lag_ms: f
 )
 def test_a_few_late_samples_prove_no_late_p99(late: int, count: int, blamed: bool) -> None:
     tallies, health = TallySet(), HealthSet()
-    tallies.turn_begun("measure", "chat")
+    tallies.at("measure", "chat").turns_begun += 1
     count_turn(tallies, turn(), (), None)
     client = health.at("w1", "measure")
     values = [0.05] * (count - late) + [60.0] * late

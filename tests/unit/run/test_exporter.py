@@ -57,7 +57,7 @@ def state(tallies: TallySet, **changes: Any) -> RunState:
 def tallies_of(turns: Iterable[TurnRecord]) -> TallySet:
     tallies, records = TallySet(), list(turns)
     for record in records:
-        tallies.turn_begun(record.phase, record.class_name, record.step)
+        tallies.at(record.phase, record.class_name, record.step).turns_begun += 1
     count_all(tallies, records, WINDOWS, None)
     return tallies
 

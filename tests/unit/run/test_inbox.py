@@ -103,7 +103,7 @@ def test_the_run_ends_with_its_last_worker() -> None:
 def report(name: str, seq: int, sent: int) -> dict[str, Any]:
     tallies, health = TallySet(), HealthSet()
     for _ in range(sent):
-        tallies.turn_begun("measure", "chat")
+        tallies.at("measure", "chat").turns_begun += 1
     tallies.at("measure", "chat").sketch(TTFT.key).add_many(np.array([10.0 * seq + 1]))
     health.at(name, "measure").beat(Beat([1.0], [], 0.1, 1.0, None))
     return structs.asdict(WorkerReport("r", name, seq, tallies.to_wire(), health.to_wire(), sent, now_ns()))

@@ -40,9 +40,9 @@ GATES = (
 def delta_of(records: list[TurnRecord]) -> TallySet:
     tallies = TallySet()
     for record in records:
-        tallies.session_planned(record.phase, record.class_name)
-        tallies.session_started(record.phase, record.class_name)
-        tallies.turn_begun(record.phase, record.class_name)
+        tallies.at(record.phase, record.class_name).sessions_planned += 1
+        tallies.at(record.phase, record.class_name).sessions_started += 1
+        tallies.at(record.phase, record.class_name).turns_begun += 1
     count_all(tallies, records, WINDOWS, Slo({"ttft_ms": 100.0}))
     return tallies
 
@@ -110,7 +110,7 @@ def test_gates_have_no_value_in_the_warm_up() -> None:
 def test_the_badge_of_a_run_that_fails_is_not_good() -> None:
     failed = turn(failure=Failure.HTTP_5XX, status=500, first_ns=None, last_ns=None, output_tokens=None)
     counts = SoFar(delta_of([turn(), failed]), HealthSet(), "measure", 5.0)
-    counts.tallies.turn_begun("measure", "chat")  # a turn in flight
+    counts.tallies.at("measure", "chat").turns_begun += 1  # a turn in flight
     badge = tables.badge_so_far(counts, [], [])
     assert badge["state"] == "failing"
     assert badge["reasons"] == ["1 of 2 turns failed: http_5xx 1"]
@@ -128,8 +128,9 @@ def test_the_badge_of_an_overloaded_run_or_one_with_a_lost_worker_is_doubtful() 
     assert tables.badge_so_far(SoFar(tallies, HealthSet(), "measure", 5.0), [], [])["state"] == "running"
     lost = tables.badge_so_far(SoFar(tallies, HealthSet(), "measure", 5.0), [], ["w1"])
     assert (lost["state"], lost["reasons"]) == ("doubtful", ["worker w1 lost: its part of the load is missing"])
-    tallies.session_planned("measure", "chat", 4)
-    tallies.session_dropped("measure", "chat", 3, at_limit=True)
+    tallies.at("measure", "chat").sessions_planned += 4
+    tallies.at("measure", "chat").sessions_dropped += 3
+    tallies.at("measure", "chat").sessions_at_limit += 3
     dropped = tables.badge_so_far(SoFar(tallies, HealthSet(), "measure", 5.0), [], [])
     assert dropped["state"] == "doubtful"
     assert dropped["reasons"] == ["3 of 5 planned sessions dropped, 3 of them at max_in_flight: overloaded"]

@@ -164,23 +164,19 @@ def test_a_due_arrival_not_begun_is_not_counted_in_a_report() -> None:
 
 
 class LeavingLoop:
-    """An open loop of 1 arrival/s in a load of 10 s; `books`: its planned and dropped sessions."""
+    """An open loop of 1 arrival/s in a load of 10 s."""
 
     def __init__(self) -> None:
         self.start_ns = now_ns() - 3600 * NS_PER_S  # 1 h ago: all arrivals are due without a timer
-        self.books: list[str] = []
+        self.tallies = TallySet()
         seconds = iter(range(100))
         self.next = Arrival(0, next(seconds))
-        tallies = SimpleNamespace(
-            session_planned=lambda *_, **__: self.books.append("planned"),
-            session_dropped=lambda *_, **__: self.books.append("dropped"),
-        )
         windows = RunWindows()
         windows.set((PhaseWindow("measure", self.start_ns, self.start_ns + 10 * NS_PER_S),))
         part = SimpleNamespace(
             sessions=SimpleNamespace(class_of=lambda _: "chat"), quota=SimpleNamespace(take_session=lambda _: True)
         )
-        run = SimpleNamespace(tallies=tallies, windows=windows, part=part)
+        run = SimpleNamespace(tallies=self.tallies, windows=windows, part=part)
 
         def step() -> None:
             self.next = Arrival(0, next(seconds))
@@ -193,11 +189,8 @@ class LeavingLoop:
     def close(self, at_s: float) -> tuple[int, int, float]:
         """Close the loop; return planned and dropped sessions, and the time in seconds up to which they are counted."""
         self.loop.close(self.start_ns + round(at_s * NS_PER_S))
-        return (
-            self.books.count("planned"),
-            self.books.count("dropped"),
-            (self.loop.booked_ns() - self.start_ns) / NS_PER_S,
-        )
+        tally, booked_ns = self.tallies.total(), self.loop.booked_ns()
+        return tally.sessions_planned, tally.sessions_dropped, (booked_ns - self.start_ns) / NS_PER_S
 
 
 def test_a_leaving_worker_counts_sessions_due_so_far() -> None:

@@ -47,8 +47,8 @@ def test_names_above_the_limit_share_one_name() -> None:
 def test_tallies_of_renamed_classes_are_added() -> None:
     tallies = TallySet()
     for name, count in (("a", 1), ("b", 2), ("c", 4)):
-        tallies.session_planned("measure", name, count)
-    tallies.session_planned("warmup", "b", 8)
+        tallies.at("measure", name).sessions_planned += count
+    tallies.at("warmup", "b").sessions_planned += 8
     renamed = tallies.renamed(lambda name: name if name == "a" else OTHER_NAMES)
     planned = {key: tally.sessions_planned for key, tally in renamed.items()}
     assert planned == {("warmup", OTHER_NAMES, None): 8, ("measure", "a", None): 1, ("measure", OTHER_NAMES, None): 6}

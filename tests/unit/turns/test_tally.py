@@ -27,7 +27,7 @@ many_turns = st.lists(turns(), max_size=4)
 def folded(records: Sequence[TurnRecord], slo: Slo | None = SLO) -> TallySet:
     tallies = TallySet()
     for record in records:
-        tallies.turn_begun(record.phase, record.class_name, record.step)
+        tallies.at(record.phase, record.class_name, record.step).turns_begun += 1
         count_turn(tallies, record, WINDOWS, slo)
     return tallies
 
@@ -54,7 +54,7 @@ def test_deltas_add_up_to_the_total(a: list[TurnRecord], b: list[TurnRecord]) ->
     worker, master = TallySet(), TallySet()
     for part in (a, b):
         for record in part:
-            worker.turn_begun(record.phase, record.class_name, record.step)
+            worker.at(record.phase, record.class_name, record.step).turns_begun += 1
             count_turn(worker, record, WINDOWS, SLO)
         message = json.dumps(worker.take().to_wire())
         master.absorb(TallySet.from_wire(json.loads(message)))
@@ -69,8 +69,8 @@ def test_every_turn_is_counted_once(records: list[TurnRecord]) -> None:
     total = tallies.total()
     for phase in PHASES:
         achieved = tallies.total(phase).window_sessions
-        tallies.session_planned(phase, "chat", achieved)
-        tallies.session_started(phase, "chat", achieved)
+        tallies.at(phase, "chat").sessions_planned += achieved
+        tallies.at(phase, "chat").sessions_started += achieved
     assert count_faults(tallies) == []
     assert total.ok == sum(record.ok for record in records)
     assert total.unfinished == sum(not record.finished for record in records)
@@ -270,16 +270,16 @@ def test_totals_by_class_and_step() -> None:
 
 def test_count_mismatches_are_listed() -> None:
     tallies = TallySet()
-    tallies.session_planned("measure", "chat", 5)
-    tallies.session_started("measure", "chat", 3)
-    tallies.session_dropped("measure", "chat", 2)
-    tallies.session_completed("measure", "chat", 3)
-    tallies.turn_begun("measure", "chat")
+    tallies.at("measure", "chat").sessions_planned += 5
+    tallies.at("measure", "chat").sessions_started += 3
+    tallies.at("measure", "chat").sessions_dropped += 2
+    tallies.at("measure", "chat").sessions_completed += 3
+    tallies.at("measure", "chat").turns_begun += 1
     count_turn(tallies, turn(), WINDOWS, None)
     assert count_faults(tallies) == []
-    tallies.session_dropped("measure", "chat")
-    tallies.turn_begun("drain", "chat")
-    tallies.session_completed("warmup", "chat")
+    tallies.at("measure", "chat").sessions_dropped += 1
+    tallies.at("drain", "chat").turns_begun += 1
+    tallies.at("warmup", "chat").sessions_completed += 1
     assert [fault.split(":")[0] for fault in count_faults(tallies)] == ["warmup", "measure", "drain"]
     assert "5 sessions were planned, but 3 dropped and 3 started" in count_faults(tallies)[1]
     assert "1 turns were begun, but 0 ended well" in count_faults(tallies)[2]
@@ -287,11 +287,11 @@ def test_count_mismatches_are_listed() -> None:
 
 def test_sessions_not_begun_by_a_lost_worker_are_dropped() -> None:
     tallies = TallySet()
-    tallies.session_planned("measure", "chat", 5)
-    tallies.session_started("measure", "chat", 2)
-    tallies.session_dropped("measure", "chat")
-    tallies.session_planned("measure", "agent", 3)
-    tallies.session_started("measure", "agent", 3)
+    tallies.at("measure", "chat").sessions_planned += 5
+    tallies.at("measure", "chat").sessions_started += 2
+    tallies.at("measure", "chat").sessions_dropped += 1
+    tallies.at("measure", "agent").sessions_planned += 3
+    tallies.at("measure", "agent").sessions_started += 3
     assert tallies.drop_waiting() == 2
     assert count_faults(tallies) == []
     assert tallies.by_class("measure")["chat"].sessions_dropped == 3
@@ -324,7 +324,8 @@ def test_a_stall_during_a_client_pause_is_attributed_to_the_client(
 
 def test_the_keys_of_counts_json_do_not_change() -> None:
     tallies = TallySet()
-    tallies.turn_delayed("measure", "chat", 7)
+    tallies.at("measure", "chat").turns_delayed = 1
+    tallies.at("measure", "chat").delayed_ns = 7
     ((_phase, _name, _step, wire),) = tallies.to_wire()["tallies"]
     assert wire["counts"] == {"turns_held": 1, "held_ns": 7}
     assert TallySet.from_wire(tallies.to_wire()) == tallies

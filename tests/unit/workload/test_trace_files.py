@@ -14,10 +14,11 @@ from paths import DATA
 
 from inferload.base.errors import UsageError
 from inferload.scenario.files.data_files import find
+from inferload.scenario.schema.replay import TraceWindow
 from inferload.workload import json_values as json_values_reader
 from inferload.workload.traces import files
 from inferload.workload.traces.formats import FORMATS
-from inferload.workload.traces.index import TimeWindow, TraceIndex
+from inferload.workload.traces.index import TraceIndex
 from inferload.workload.traces.turn import RecordedTurn
 
 TRACES = DATA / "traces"
@@ -32,7 +33,7 @@ def form_of(name: str) -> str:
 
 def sessions(path: Path, form: str) -> list[list[tuple[object, ...]]]:
     """Return the sessions of a trace without what depends on positions in its files."""
-    index = TraceIndex(path, path.name, FORMATS[form], TimeWindow())
+    index = TraceIndex(path, path.name, FORMATS[form], TraceWindow())
 
     def read(turn: RecordedTurn) -> tuple[object, ...]:
         whole = index.whole(turn)
@@ -138,14 +139,14 @@ def test_a_folder_without_files_of_the_format_is_refused(tmp_path: Path) -> None
     with pytest.raises(
         UsageError, match=r"^t: the folder contains none of \*\.json, \*\.jsonl, \*\.ndjson, also with \.gz"
     ):
-        TraceIndex(tmp_path, "t", FORMATS["weka"], TimeWindow())
+        TraceIndex(tmp_path, "t", FORMATS["weka"], TraceWindow())
 
 
 def test_a_fault_names_the_file_of_a_folder(tmp_path: Path) -> None:
     (tmp_path / "a.json").write_text((TRACES / "weka.jsonl").read_text())
     (tmp_path / "b.json").write_text('{\n "id": 3\n}\n\n{\n "requests": 4}')
     with pytest.raises(UsageError, match=r"^t/b\.json:1: requests is missing"):
-        TraceIndex(tmp_path, "t", FORMATS["weka"], TimeWindow())
+        TraceIndex(tmp_path, "t", FORMATS["weka"], TraceWindow())
 
 
 def test_the_digest_of_a_folder_is_that_of_its_names_and_contents(tmp_path: Path) -> None:
@@ -154,7 +155,7 @@ def test_the_digest_of_a_folder_is_that_of_its_names_and_contents(tmp_path: Path
             old.unlink()
         for name, text in names.items():
             (tmp_path / name).write_bytes(text)
-        return TraceIndex(tmp_path, "t", FORMATS["mooncake"], TimeWindow()).digest
+        return TraceIndex(tmp_path, "t", FORMATS["mooncake"], TraceWindow()).digest
 
     first, second = (TRACES / "mooncake.jsonl").read_bytes().splitlines(keepends=True)[:2]
     one = digest({"a.jsonl": first, "b.jsonl": second})

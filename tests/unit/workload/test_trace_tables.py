@@ -12,11 +12,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from inferload.base.errors import UsageError
-from inferload.scenario.schema.replay import Replay
+from inferload.scenario.schema.replay import Replay, TraceWindow
 from inferload.workload.content.data import DataContext
 from inferload.workload.replay import ReplaySessions
 from inferload.workload.traces.formats import FORMATS
-from inferload.workload.traces.index import TimeWindow, TraceIndex
+from inferload.workload.traces.index import TraceIndex
 from inferload.workload.traces.turn import ended_s
 
 UNITS = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
@@ -123,7 +123,7 @@ def test_epoch_seconds_are_printed_in_full(tmp_path: Path) -> None:
     lines = [{"at_s": at_s, "input_tokens": 1, "output_tokens": 1} for at_s in (1_700_000_001.25, 1_700_000_000)]
     file.write_text("\n".join(map(json.dumps, lines)))
     with pytest.raises(UsageError, match=r"time 1700000000 s is before 1700000001.25 s of an earlier request"):
-        TraceIndex(file, "t", FORMATS["jsonl"], TimeWindow())
+        TraceIndex(file, "t", FORMATS["jsonl"], TraceWindow())
     own = {"kind": "replay", "path": str(file), "format": "jsonl"}
     with pytest.raises(ValueError, match=r"to_s 123456789 is not after from_s 123456789\.5"):
         Replay.model_validate(own | {"window": {"from_s": 123456789.5, "to_s": 123456789}})

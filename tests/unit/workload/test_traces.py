@@ -16,7 +16,7 @@ from inferload.base.errors import UsageError
 from inferload.client.requests.bodies import Texts
 from inferload.scenario.files.yaml_text import ScenarioError
 from inferload.scenario.scenario import Scenario, from_text, load
-from inferload.scenario.schema.replay import UNTIMED, Replay
+from inferload.scenario.schema.replay import UNTIMED, Replay, TraceWindow
 from inferload.workload.arrivals import schedule_of
 from inferload.workload.content.data import DataContext, Notes
 from inferload.workload.content.prompts import Vocabulary, calibrate
@@ -26,7 +26,7 @@ from inferload.workload.prefix_cache.expected import PlannedHits
 from inferload.workload.replay import ReplaySessions
 from inferload.workload.sessions import Sessions
 from inferload.workload.traces.formats import FORMATS
-from inferload.workload.traces.index import TimeWindow, TraceIndex
+from inferload.workload.traces.index import TraceIndex
 from inferload.workload.traces.turn import TraceFault
 
 EXACT = calibrate(lambda text: [int.from_bytes(word.encode(), "big") for word in text.split()])
@@ -34,7 +34,7 @@ TRACES = DATA / "traces"
 
 
 def index(name: str, form: str, from_s: float = 0.0, to_s: float | None = None) -> TraceIndex:
-    return TraceIndex(TRACES / name, name, FORMATS[form], TimeWindow(from_s, to_s))
+    return TraceIndex(TRACES / name, name, FORMATS[form], TraceWindow(from_s=from_s, to_s=to_s))
 
 
 def replay(name: str, form: str, **more: object) -> ReplaySessions:
@@ -303,7 +303,7 @@ def test_requests_form_conversations_by_their_parents(tmp_path: Path, rows: list
             expected.setdefault(first[row["chat_id"]], []).append((row["timestamp"], row["output_length"]))
     if not expected:
         return
-    indexed = TraceIndex(of_bailian(tmp_path, rows), "t", FORMATS["bailian"], TimeWindow())
+    indexed = TraceIndex(of_bailian(tmp_path, rows), "t", FORMATS["bailian"], TraceWindow())
     found = [[(turn.at_s, turn.output_tokens) for turn in indexed.session(number)] for number in range(len(indexed))]
     assert sorted(found) == sorted(expected.values())
     begins_s = sorted(turns[0][0] - rows[0]["timestamp"] for turns in expected.values())
@@ -324,7 +324,7 @@ def test_a_conversation_that_begins_before_the_window_is_left_out_with_its_branc
             for chat, parent, at_s in rows
         ],
     )
-    indexed = TraceIndex(path, "t", FORMATS["bailian"], TimeWindow(1.0))
+    indexed = TraceIndex(path, "t", FORMATS["bailian"], TraceWindow(from_s=1.0))
     assert [[turn.at_s for turn in indexed.session(0)]] == [[6, 9]]
     assert indexed.left_out["of sessions that begin outside the window"] == 4
 
@@ -397,7 +397,7 @@ def test_an_invalid_trace_is_refused(form: str, content: str | bytes, message: s
     file = tmp_path / "t"
     file.write_bytes(content if isinstance(content, bytes) else content.encode())
     with pytest.raises(UsageError) as caught:
-        TraceIndex(file, "t", FORMATS[form], TimeWindow())
+        TraceIndex(file, "t", FORMATS[form], TraceWindow())
     assert str(caught.value).startswith(message)
     assert "\n" not in str(caught.value)
 
@@ -415,7 +415,7 @@ def test_any_bytes_are_a_trace_or_a_one_line_error(form: str, content: bytes, tm
     file.write_bytes(content)
     message = ""
     try:
-        assert len(TraceIndex(file, "t", FORMATS[form], TimeWindow()))
+        assert len(TraceIndex(file, "t", FORMATS[form], TraceWindow()))
     except UsageError as error:
         message = str(error)
     assert "\n" not in message

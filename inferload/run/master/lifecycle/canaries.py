@@ -77,7 +77,7 @@ class Canaries:
         settings = client_settings(self._spec.scenario, target, model, self._own, "canary")
         settings = replace(settings, endpoint=of_class.request.endpoint)
         headers = of_class.headers_to(self._own.may_send_to(target))
-        return send(settings, FirstTurn.of(body, of_class.request, headers), body, sent)
+        return send(settings, FirstTurn(msgspec.json.decode(body), of_class.request, headers), body, sent)
 
     def add(self, ended: Sequence[Any], tallies: TallySet) -> None:
         """Judge the canaries of a report, and count them with its turns."""

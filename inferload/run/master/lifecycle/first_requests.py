@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+import msgspec
 from msgspec import Struct, field
 
 from inferload.base.clock import NS_PER_S, token_bytes, token_hex
@@ -273,7 +274,8 @@ class _FirstRequests(Struct):
         affinity = ((request.affinity_header, session),) if request.affinity_header else ()
         hint = f"the server lists {listed(facts.models)}: name another model with --model, or in request.models"
         hint = "" if job.model in facts.models else hint
-        return FirstTurn.of(body, request, (*own_headers, *affinity, *ask.headers), hint, job.first.live)
+        headers = (*own_headers, *affinity, *ask.headers)
+        return FirstTurn(msgspec.json.decode(body), request, headers, hint, job.first.live)
 
 
 def _print_cost(proof: Proof, first: FirstAsk) -> None:

@@ -15,7 +15,7 @@ from inferload.client.connection.target import Target
 from inferload.client.fetch import Fetcher, FetchError
 from inferload.client.first_turn import SentTurns
 from inferload.client.probe import ServerFacts, facts_of, model_list, model_of
-from inferload.client.tokenizer import Tokenizer, chat_tokenizer
+from inferload.client.tokenizer import chat_tokenizer, tokenizer
 from inferload.figures.pages.page_names import is_simulated, kind_of, no_known_engine
 from inferload.run.master.lifecycle.first_requests import Prompts, prove_all
 from inferload.run.process.run_spec import RunSpec
@@ -170,7 +170,7 @@ def _counted(spec: RunSpec, own: ProcessSettings, facts: ServerFacts, opened: Ma
     if facts.tokenizer is None:
         return _estimated(data, f"{url} has no /tokenize with plausible counts")
     settings = client_settings(spec.scenario, facts.target, facts.model, own, "preflight")
-    tokenize = Tokenizer(settings, facts.tokenizer)
+    tokenize = tokenizer(settings, facts.tokenizer)
     try:
         vocabulary = calibrate(tokenize, Sessions(spec.scenario).times())
         if (vocabulary.error or 0.0) > MOST_ERROR:

@@ -242,9 +242,6 @@ class OpenArrivals(ArrivalKind):
         """Return a line on the limit of turns in flight, if there is one."""
         if self.max_in_flight is None:
             return []
-        action = (
-            "new sessions are dropped and counted; later turns wait"
-            if self.drops
-            else "turns wait, which their lag counts"
-        )
+        dropped = "new sessions are dropped and counted; later turns wait"
+        action = dropped if self.drops else "turns wait, which their lag counts"
         return [f"at most {plural(self.max_in_flight, 'turn')} in flight: at that limit {action}"]

@@ -6,7 +6,7 @@ A process is drawn at unit rate, with one arrival per unit of time on average.
 import math
 from abc import abstractmethod
 from collections.abc import Iterator, Sequence
-from itertools import count
+from itertools import accumulate, count
 from random import Random
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -32,8 +32,7 @@ class Closed(kinds.ArrivalKind):
     users: AtLeastOne = Field(description="users over all workers; each has one session at a time")
     spawn_per_s: Positive = Field(description="users started per second, until all run")
     profile: UserProfile | None = Field(
-        default=None,
-        description=f"number of users over time: {one_of(UserProfile)}, at most users; null: constant",
+        default=None, description=f"number of users over time: {one_of(UserProfile)}, at most users; null: constant"
     )
 
     @model_validator(mode="after")
@@ -83,9 +82,8 @@ class Closed(kinds.ArrivalKind):
     def in_short(self, changed: Sequence[float]) -> kinds.LoadSummary:
         """Return the lowest and the highest number of users."""
         planned = [users for _, users in self.user_changes] or [self.users]
-        return kinds.LoadSummary(
-            user_range([*planned, *changed]), "" if self.profile is None else self.profile.in_short()
-        )
+        change = "" if self.profile is None else self.profile.in_short()
+        return kinds.LoadSummary(user_range([*planned, *changed]), change)
 
 
 class Rated(kinds.OpenArrivals):
@@ -98,8 +96,7 @@ class Rated(kinds.OpenArrivals):
         default=None, description="session starts per second over all workers; give this or profile"
     )
     profile: Profile | None = Field(
-        default=None,
-        description=f"rate over time, from the start of the measure phase: {one_of(Profile)}",
+        default=None, description=f"rate over time, from the start of the measure phase: {one_of(Profile)}"
     )
 
     @model_validator(mode="after")
@@ -177,7 +174,8 @@ class Rated(kinds.OpenArrivals):
         """Return the lowest and the highest rate."""
         profile = self.profile
         planned = [self.rate] if profile is None else [profile.scale * rate for rate in profile.rates_per_s]
-        low, high = _ends([*planned, *changed])
+        rates = [*planned, *changed]
+        low, high = min(rates), max(rates)
         from_to = number(high) if low == high else f"{number(low)} to {number(high)}"
         return kinds.LoadSummary(f"{from_to}/s {self.name}", "" if profile is None else profile.in_short())
 
@@ -203,11 +201,8 @@ class Poisson(Rated):
     kind: Literal["poisson"] = Field(description="open loop: sessions at random, independent times")
 
     def process(self, rng: Random) -> Iterator[float]:
-        """Yield unit times with independent exponential intervals of mean 1."""
-        at = 0.0
-        while True:
-            at += rng.expovariate(1.0)
-            yield at
+        """Return unit times with independent exponential intervals of mean 1."""
+        return accumulate(rng.expovariate(1.0) for _ in count())
 
     def intervals_in_words(self) -> str:
         return "at random times"
@@ -223,11 +218,8 @@ class Gamma(Rated):
     )
 
     def process(self, rng: Random) -> Iterator[float]:
-        """Yield unit times with independent gamma intervals of mean 1 and shape `burstiness`."""
-        at = 0.0
-        while True:
-            at += rng.gammavariate(self.burstiness, 1 / self.burstiness)
-            yield at
+        """Return unit times with independent gamma intervals of mean 1 and shape `burstiness`."""
+        return accumulate(rng.gammavariate(self.burstiness, 1 / self.burstiness) for _ in count())
 
     def intervals_in_words(self) -> str:
         shape = self.burstiness
@@ -246,10 +238,6 @@ def spawn_duration_s(users: int, spawn_per_s: float) -> float:
 
 def user_range(users: Sequence[float]) -> str:
     """Format the lowest and the highest number of users."""
-    low, high = _ends(users)
+    low, high = min(users), max(users)
     highest = "1 user" if high == 1 else f"{number(high)} users"
     return highest if low == high else f"{number(low)} to {highest}"
-
-
-def _ends(values: Sequence[float]) -> tuple[float, float]:
-    return min(values), max(values)

@@ -91,19 +91,6 @@ class Ramp(LoadProfile):
         return f"in {duration(self.end_s - self.start_s)}"
 
 
-class Users(LoadProfile):
-    """Number of users over all workers as a function of time."""
-
-    @property
-    @abstractmethod
-    def highest(self) -> int:
-        """Most users at any time."""
-
-    @abstractmethod
-    def changes(self) -> Sequence[tuple[float, int]]:
-        """Return (seconds, users) of each change, the first at 0."""
-
-
 class UserStep(ScenarioPart):
     """One step of a user profile."""
 
@@ -111,7 +98,7 @@ class UserStep(ScenarioPart):
     for_s: Positive = Field(description="duration, in seconds")
 
 
-class UserSteps(Steps, Users):
+class UserSteps(Steps):
     """Step load: numbers of users, one after the other. The last number stays. Results are reported per step."""
 
     kind: Literal["steps"] = Field(description="steps: numbers of users, one after the other")
@@ -121,10 +108,11 @@ class UserSteps(Steps, Users):
 
     @property
     def highest(self) -> int:
+        """Most users at any time."""
         return max(step.users for step in self.steps)
 
     def changes(self) -> Sequence[tuple[float, int]]:
-        """Return (seconds, users) of each change."""
+        """Return (seconds, users) of each change, the first at 0."""
         return tuple(zip(self.bounds_s(), (step.users for step in self.steps), strict=True))
 
     def step_levels(self) -> list[dict[str, float]]:
@@ -134,7 +122,7 @@ class UserSteps(Steps, Users):
         return ", then ".join(f"{plural(step.users, 'user')} for {duration(step.for_s)}" for step in self.steps)
 
 
-class UserRamp(Ramp, Users):
+class UserRamp(Ramp):
     """Linear ramp from one number of users to another."""
 
     kind: Literal["linear"] = Field(description="linear: a linear ramp from one number of users to another")
@@ -145,6 +133,7 @@ class UserRamp(Ramp, Users):
 
     @property
     def highest(self) -> int:
+        """Most users at any time."""
         return max(self.from_users, self.to_users)
 
     def changes(self) -> Sequence[tuple[float, int]]:

@@ -17,7 +17,6 @@ from inferload.client.answers.answer import Frames
 from inferload.client.answers.body_start import BodyKind, kind_of
 from inferload.client.answers.chat import ChatAnswer
 from inferload.client.answers.event_stream import ReplyParser, scanner
-from inferload.client.connection import reader_choice
 from inferload.client.connection.http1 import Framing, ReplyHead
 from inferload.client.connection.reply import Arrivals, HttpReply
 from inferload.turns.record import Failure
@@ -172,8 +171,6 @@ def test_a_compressed_stream_is_read_at_any_split(name: str, at: list[int], chun
 
 @pytest.fixture(params=["python", "native"])
 def client(request: pytest.FixtureRequest) -> Iterator[PairClient]:
-    if request.param == "native" and not reader_choice.built():
-        pytest.skip("the compiled reader was not built")
     client = PairClient(request.param)
     yield client
     client.close()

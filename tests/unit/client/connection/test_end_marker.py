@@ -49,8 +49,6 @@ BEHIND = {
 @pytest.fixture(params=["python", "native", "tls", "python tls"])
 def connect(request: pytest.FixtureRequest) -> Iterator[object]:
     """connect(endpoint): a client whose turns no periodic check ends."""
-    if request.param == "native" and not reader_choice.built():
-        pytest.skip("the compiled reader was not built")
     with unchecked_clients(request.param) as of:
         yield of
 

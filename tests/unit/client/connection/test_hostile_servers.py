@@ -21,16 +21,17 @@ from inferload.client import retry
 from inferload.client.client import Client, ClientSettings
 from inferload.client.connection import reader_choice
 from inferload.client.connection.target import Target
-from inferload.client.turn import Turn, TurnTimeouts
+from inferload.client.turn import Turn
 from inferload.client.turn_record import TurnRequest, TurnResult
+from inferload.scenario.schema.request import Timeouts
 from inferload.turns.record import Failure
 
 SANITIZED = "ASAN_OPTIONS" in os.environ
 SLOWER = 10 if SANITIZED else 1
-SHORT = TurnTimeouts(
+SHORT = Timeouts(
     first_event_s=0.5 * SLOWER, between_events_s=0.5 * SLOWER, turn_s=1 * SLOWER
 )  # for replies without an end
-LONG = TurnTimeouts(connect_s=100, first_event_s=100, between_events_s=100, turn_s=100)  # never reached
+LONG = Timeouts(connect_s=100, first_event_s=100, between_events_s=100, turn_s=100)  # never reached
 HANGS_S = 200
 # A sanitizer quarantines freed memory and adds red zones.
 MAX_MEMORY_MB = 450 if SANITIZED else 150
@@ -72,7 +73,7 @@ class CheckedClient:
         (record,) = [result.record for result in self.results if result.record.turn_id == "s1.0"]
         return (record.closed_ns - record.planned_ns) / 1e9
 
-    def limit(self, limits: TurnTimeouts, turns: list[Turn]) -> None:
+    def limit(self, limits: Timeouts, turns: list[Turn]) -> None:
         """Replace the time limits of the client, from now on also those of `turns`."""
         self._client.timeouts = limits
         for turn in turns:
@@ -111,7 +112,7 @@ def clients(url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Checked
 
 
 def outcomes(
-    clients: tuple[CheckedClient, CheckedClient], bodies: list[bytes], limits: TurnTimeouts = LONG
+    clients: tuple[CheckedClient, CheckedClient], bodies: list[bytes], limits: Timeouts = LONG
 ) -> list[tuple[object, object]]:
     """Send these turns concurrently with each reader, good turns meanwhile and after; return the results.
 

@@ -7,23 +7,20 @@ import ssl
 from collections.abc import Iterator
 from urllib.parse import quote
 
-import gevent
 import pytest
 from chat_events import ANSWER
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from reader_pairs import asked
 from scripted_server import ScriptedServer, chunked, read_request, send
 from tls_peer import server_context
 
-from inferload.base.clock import now_ns
 from inferload.base.errors import UsageError
-from inferload.base.tls import TlsSettings
-from inferload.client.client import Client, ClientSettings
+from inferload.client.client import ClientSettings
 from inferload.client.connection import reader_choice
 from inferload.client.connection.proxies import Proxy, is_excluded
 from inferload.client.connection.target import Target
 from inferload.client.fetch import Fetcher
-from inferload.client.turn_record import TurnRequest, TurnResult
 from inferload.turns.record import Failure
 
 NAMES = st.from_regex(r"[a-z][a-z0-9-]{0,6}[a-z0-9](\.[a-z][a-z0-9]{1,5}){0,3}", fullmatch=True)
@@ -166,14 +163,6 @@ def servers(request: pytest.FixtureRequest, environment: pytest.MonkeyPatch) -> 
     yield servers
     for server in servers:
         server.close()
-
-
-def asked(url: str) -> TurnResult:
-    client = Client(ClientSettings(Target.parse(url), "m", tls=TlsSettings(insecure=True)), lambda _result: None)
-    with gevent.Timeout(20):
-        result = client.start(TurnRequest(b"{}", "s0.0", "s0", 0, "chat", "measure", now_ns())).wait()
-    client.close()
-    return result
 
 
 def test_a_proxy_gets_the_login_with_each_plain_request(

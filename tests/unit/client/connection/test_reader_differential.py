@@ -15,7 +15,6 @@ from reader_pairs import GOOD, TLS_READERS, PairClient, TurnOutcome, answered, o
 from scripted_server import HEAD, chunk
 
 from inferload.client import turn
-from inferload.client.connection import reader_choice
 from inferload.client.turn_record import TurnResult
 from inferload.scenario.schema.endpoints import ENDPOINTS, EndpointName
 
@@ -24,8 +23,6 @@ CASES = 100  # per round
 
 @pytest.fixture
 def clients(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[PairClient]]:
-    if not reader_choice.built():
-        pytest.skip("the compiled reader was not built")
     monkeypatch.setattr(turn, "_BODY_END_NS", 1 << 60)  # else a busy machine ends turns between two pieces
     of_readers = [pair_client(reader) for reader in ("native", "python", "uncompiled")]
     yield of_readers
@@ -106,8 +103,6 @@ ENDINGS = {"open": "open", "close": "close_notify_then_close", "reset": "reset"}
 @pytest.fixture(scope="module")
 def clients_of() -> Iterator[Callable[[EndpointName], dict[str, PairClient]]]:
     """clients_of(endpoint): one client of each reader."""
-    if not reader_choice.built():
-        pytest.skip("the compiled reader was not built")
     known: dict[EndpointName, dict[str, PairClient]] = {}
 
     def of(endpoint: EndpointName) -> dict[str, PairClient]:

@@ -15,8 +15,9 @@ from inferload.client.client import Client, ClientSettings
 from inferload.client.connection import reader_choice
 from inferload.client.connection.http1 import MAX_HEAD_BYTES
 from inferload.client.connection.target import Target
-from inferload.client.turn import Turn, TurnTimeouts
+from inferload.client.turn import Turn
 from inferload.client.turn_record import TurnRequest, TurnResult
+from inferload.scenario.schema.request import Timeouts
 from inferload.turns.record import Failure
 
 PATIENCE_S = 20.0
@@ -102,33 +103,31 @@ def test_an_endless_reply_ends_its_turn_in_bounded_memory(
 ) -> None:
     process = psutil.Process()
     taken: list[int] = []
-    turn = start(endless(first, then, taken), send(chunked(*ANSWER)), timeouts=TurnTimeouts(turn_s=PATIENCE_S))
+    turn = start(endless(first, then, taken), send(chunked(*ANSWER)), timeouts=Timeouts(turn_s=PATIENCE_S))
     before = process.memory_info().rss
     peak = before
     while turn.result is None:
         with gevent.Timeout(PATIENCE_S):
             turn.wait_until(now_ns() + 10_000_000)
         if failure is Failure.TIMEOUT_TURN and sum(taken) > 32 * MIB:
-            start.client.timeouts = TurnTimeouts(turn_s=0)  # type: ignore[attr-defined]
+            start.client.timeouts = Timeouts.model_construct(turn_s=0)  # type: ignore[attr-defined]
             turn.next_check_ns = 0
         peak = max(peak, process.memory_info().rss)
     assert (turn.result.record.failure, detail in turn.result.detail) == (failure, True), turn.result.detail
     assert peak - before < (24 if failure is Failure.TIMEOUT_TURN else 80) * MIB
-    start.client.timeouts = TurnTimeouts()  # type: ignore[attr-defined]
+    start.client.timeouts = Timeouts()  # type: ignore[attr-defined]
     assert waited(start()).record.failure is None
 
 
 def test_other_turns_continue_during_an_endless_reply(start: Callable[..., Turn]) -> None:
-    turn = start(
-        endless(STREAM, chunk(b": still here\n\n"), []), send(chunked(*ANSWER)), timeouts=TurnTimeouts(turn_s=60)
-    )
+    turn = start(endless(STREAM, chunk(b": still here\n\n"), []), send(chunked(*ANSWER)), timeouts=Timeouts(turn_s=60))
     with gevent.Timeout(PATIENCE_S):
         while turn._reply.last_ns is None:
             gevent.sleep(0.01)
     for _ in range(3):
         assert waited(start()).record.failure is None
     assert turn.result is None
-    start.client.timeouts = TurnTimeouts(turn_s=0)  # type: ignore[attr-defined]
+    start.client.timeouts = Timeouts.model_construct(turn_s=0)  # type: ignore[attr-defined]
     turn.next_check_ns = 0
     assert waited(turn).record.failure is Failure.TIMEOUT_TURN
 
@@ -139,7 +138,7 @@ SURPLUS = [chunked(*ANSWER) + event("b"), HEAD + b"Content-Length: %d\r\n\r\n" %
 
 @pytest.mark.parametrize("reply", SURPLUS, ids=["chunked", "length"])
 def test_bytes_after_the_end_are_ignored_and_close_the_connection(start: Callable[..., Turn], reply: bytes) -> None:
-    result = waited(start(send(reply), send(chunked(*ANSWER)), timeouts=TurnTimeouts(between_events_s=PATIENCE_S)))
+    result = waited(start(send(reply), send(chunked(*ANSWER)), timeouts=Timeouts(between_events_s=PATIENCE_S)))
     assert result.record.failure is None, result.detail
     assert result.text == "Grüße \u2028x"
     assert waited(start()).record.failure is None

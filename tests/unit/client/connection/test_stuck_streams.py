@@ -14,7 +14,6 @@ from reader_pairs import PairClient, send_pieces, unchecked_clients
 from scripted_server import HEAD, chunk
 
 from inferload.base.clock import now_ns
-from inferload.client.connection import reader_choice
 from inferload.client.endpoints.dialect import DIALECTS
 from inferload.client.turn import Turn
 from inferload.client.turn_record import TurnRequest
@@ -28,8 +27,6 @@ FRAMINGS = ("chunked", "length", "close")
 @pytest.fixture(scope="module", params=["python", "native", "tls", "python tls"])
 def client_of(request: pytest.FixtureRequest) -> Iterator[Callable[[EndpointName], PairClient]]:
     """client_of(endpoint): a client whose turns no periodic check ends."""
-    if request.param == "native" and not reader_choice.built():
-        pytest.skip("the compiled reader was not built")
     with unchecked_clients(request.param) as of:
         yield of
 
