@@ -254,7 +254,7 @@ def _export_metrics(controller: "Controller", address: ListenAddress) -> None:
     from inferload.run.exporter.exporter import Exporter  # of the master only
 
     runner = controller.environment.runner
-    exporter = Exporter(lambda: controller.latest, lambda: int(runner.user_count))
+    exporter = Exporter(lambda: controller.execution.latest, lambda: int(runner.user_count))
     try:
         exporter.listen(address)
     except UsageError as error:

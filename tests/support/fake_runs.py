@@ -24,7 +24,7 @@ class FakeRun:
 
     def __init__(self, process: "FakeProcess", setup: Any) -> None:
         self.setup = setup
-        self.spec, self.directory, self.arm = setup.spec, setup.directory, setup.arm
+        self.spec, self.directory, self.arm = setup.preflight.spec, setup.directory, setup.arm
         self.changes: list[tuple[int, str]] = []
         self.stops: list[str] = []
         self.starts_ended = 0

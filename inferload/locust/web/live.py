@@ -65,7 +65,7 @@ def live_document(controller: Controller) -> dict[str, Any]:
         "trouble": None if controller.trouble is None else escaped(controller.trouble),
     }
     document["steer"] = _steer_state(controller)
-    live = controller.live
+    live = controller.execution.live
     if live is None:
         return document | {"run": None}
     known = request.args.get("run") == live.run_id

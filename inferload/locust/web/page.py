@@ -18,7 +18,6 @@ from inferload.locust.web.runs import RunPages
 from inferload.locust.web.start import StartForm
 from inferload.locust_adapters import web_page
 from inferload.run.master.controller import Controller
-from inferload.run.master.lifecycle.master_run import MasterRun
 from inferload.run.master.so_far import measurement_so_far
 
 logger = logging.getLogger(__name__)
@@ -84,15 +83,11 @@ def _agreeing(controller: Controller, response: Response) -> Response:
         return response
     document, run = response.get_json(), controller.run
     if controller.under_way:
-        working = _in_flight(run) if run is not None and run.ending else None
+        working = run.roster.in_flight if run is not None and run.ending else None
         document = web_page.shown_under_way(document, preparing=run is None, working=working)
     else:
         document = web_page.shown_ended(document)
     return Response(json.dumps(document), mimetype="application/json")
-
-
-def _in_flight(run: MasterRun) -> int:
-    return sum(member.in_flight for member in run.roster.present)
 
 
 def _with_scripts(response: Response, base: str) -> Response:
@@ -127,7 +122,7 @@ _FIELDS = (
 
 def status(controller: Controller) -> dict[str, Any]:
     """Return the current values of the page's status line."""
-    run, result = controller.run, controller.result
+    run, result = controller.run, controller.execution.result
     trouble = controller.trouble
     state: dict[str, Any] = {"trouble": trouble, "wall_ns": wall_ns(), "preparing": controller.preparing}
     if trouble is not None:
@@ -138,12 +133,12 @@ def status(controller: Controller) -> dict[str, Any]:
             "run_dir": str(run.directory.path),
             "engine": run.preflight.engine,
             "scenario": run.spec.scenario.name,
-            "phase": run.phase(),
+            "phase": run.phases.now(),
             "load": run.steering.load(),
-            "elapsed_s": round(run.elapsed_s(), 1),
+            "elapsed_s": round(run.phases.elapsed_s(), 1),
             "draining": run.stop.is_set(),
             "steady": run.steadiness.now,
-            "in_flight": _in_flight(run),
+            "in_flight": run.roster.in_flight,
             "workers_lost": [member.name for member in run.roster.gone],
             "measurement_so_far": None if so_far is None else so_far.words,
         }

@@ -95,7 +95,7 @@ class Exporter:
 
 def state(run: MasterRun, users: int) -> RunState:
     summary, scenario = run.summary, run.spec.scenario
-    recent = run.recorder.recent.figures(run.elapsed_s()) if run.summary is None else None
+    recent = run.recorder.recent.figures(run.phases.elapsed_s()) if run.summary is None else None
     warmed = scenario.phases.adaptive or scenario.phases.warmup_s > 0
     phases: tuple[Phase, ...] = ("warmup", "measure") if warmed else ("measure",)
     return RunState(
@@ -107,8 +107,8 @@ def state(run: MasterRun, users: int) -> RunState:
         started=[(phase, name) for phase in phases for name in run.preflight.sessions.classes],
         tallies=run.totals.tallies,
         health=run.totals.health,
-        phase=run.phase() if run.summary is None else None,
-        in_flight=sum(member.in_flight for member in run.roster.present),
+        phase=run.phases.now() if run.summary is None else None,
+        in_flight=run.roster.in_flight,
         users=users if run.summary is None else 0,  # Locust's users may still run, without a load
         offered_sessions_per_s=None if recent is None else recent[OFFERED.key],
         achieved_sessions_per_s=None if recent is None else recent[ACHIEVED.key],

@@ -194,7 +194,7 @@ class Execution:
         directory = RunDirectory(*in_thread(cache_passes.create_folder, passes.path, current, self._numbers_folders))
         if self.latest is not None:
             first_of_each.take_listeners()  # exceptions of `test_stop` listeners of the earlier run
-        setup = RunSetup(findings.spec, findings, directory, self.own, current.arm, passes.earlier, self.workers.most)
+        setup = RunSetup(findings, directory, self.own, current.arm, passes.earlier, self.workers.most)
         run = MasterRun(setup, self.environment.runner)
         run.steering.start_users, run.steering.end_start = self._steer_users, self.users.end_steered_start
         self.stages.run = run  # its inbox receives the replies of the workers that are set up from now on

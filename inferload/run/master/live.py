@@ -72,7 +72,7 @@ class LiveRun:
         """Stop recording, at the end of the run, with a last point for what the workers reported since the one before."""
         self._greenlet.kill()
         if self._run.windows:
-            self.recorder.close_second(self._run.elapsed_s(), self._instant())
+            self.recorder.close_second(self._run.phases.elapsed_s(), self._instant())
 
     def ended(self, result: RunResult | None) -> None:
         """End the run, with its outcome and the tables of its summary if it has a result."""
@@ -120,8 +120,7 @@ class LiveRun:
         run = self._run
         run.inbox.settle()
         scrapes = {} if run.scraping is None else run.scraping.latest
-        in_flight = sum(member.in_flight for member in run.roster.present)
-        return Instant(in_flight, run.users_now(), wall_ns(), dict(scrapes))
+        return Instant(run.roster.in_flight, run.users_now(), wall_ns(), dict(scrapes))
 
     def _about(self) -> dict[str, Any]:
         run, result = self._run, self._result
@@ -135,8 +134,8 @@ class LiveRun:
             "target": ", ".join(target.url for target in run.spec.targets),
             "run_name": None if result is None else result.run_dir.name,  # of the pages of the ended run
             "start_s": None if start_ns is None else run.anchor.to_wall_ns(start_ns) / NS_PER_S,
-            "phase": None if result is not None else run.phase(),
-            "elapsed_s": round(run.elapsed_s() if result is None else self.recorder.series.newest_s, 1),
+            "phase": None if result is not None else run.phases.now(),
+            "elapsed_s": round(run.phases.elapsed_s() if result is None else self.recorder.series.newest_s, 1),
             "left_s": None if result is not None else left_s(run),
             "draining": result is None and run.stop.is_set(),
             "over": self.over,

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from inferload.base.clock import now_ns
+from inferload.run.process.settings import ClassOptions
 from inferload.run.worker.run_part import RunPart
 from inferload.run.worker.turn_dispatcher import TurnDispatcher
 from inferload.turns.record import PhaseWindow
@@ -13,7 +14,6 @@ from inferload.turns.run_windows import RunWindows
 from inferload.turns.tally import TallySet
 
 if TYPE_CHECKING:
-    from inferload.run.process.class_requests import ClassOptions
     from inferload.run.worker.idle_cap import SystemIdleCap
 
 logger = logging.getLogger(__name__)
@@ -36,7 +36,7 @@ class SessionContext:
     open: bool = True
     sessions_running: int = 0
     idle: "SystemIdleCap | None" = None
-    class_options: Mapping[str, "ClassOptions"] = field(default_factory=dict)
+    class_options: Mapping[str, ClassOptions] = field(default_factory=dict)
 
     def takes(self, window: PhaseWindow) -> bool:
         """Return True if a session or turn planned in the window may begin: none may after the load, which ends before `open`."""

@@ -126,13 +126,10 @@ class TaskSession:
 
     def _admit(self, name: str, window: PhaseWindow) -> None:
         run, first = self._run, self._turns == 0
-        while run.open and not run.takes(
-            window
-        ):  # the load has ended, and the drain is late: Locust still counts the user
+        take = run.part.quota.take_session if first else run.part.quota.take_turn
+        while run.open and not run.takes(window):  # the load has ended, and the drain is late: Locust counts the user
             gevent.sleep(0.01)
-        if not run.takes(window) or not (run.part.quota.take_session if first else run.part.quota.take_turn)(
-            window.phase
-        ):
+        if not run.takes(window) or not take(window.phase):
             raise GreenletExit
         if first:
             self._begun = window, name

@@ -46,7 +46,7 @@ def test_the_elapsed_time_of_an_ended_run_includes_a_pause_of_the_master(tmp_pat
 
 def test_a_document_of_the_whole_run_has_all_marks(monkeypatch: pytest.MonkeyPatch) -> None:
     run = ended_run()
-    run.elapsed_s, run.phase = lambda: 0.0, lambda: "drain"
+    run.phases = SimpleNamespace(elapsed_s=lambda: 0.0, now=lambda: "drain")
     run.marks = SimpleNamespace(entries=[Mark(wall_ns=number, kind="stop", text="x") for number in range(5)])
     monkeypatch.setattr(live_run, "counts_so_far", lambda run: None)
     monkeypatch.setattr(live_run, "left_s", lambda run: None)

@@ -227,7 +227,7 @@ def test_a_worker_reports_until_its_reports_are_closed(monkeypatch: pytest.Monke
     monitor = LoopMonitor()
     counter = TurnCounter({}, lambda _records: None, windows, monitor, cast(Any, None))
     part: Any = SimpleNamespace(assignment=SimpleNamespace(run_id="r", name="w0"))
-    turns: Any = SimpleNamespace(count=lambda: None, in_flight=3)
+    turns: Any = SimpleNamespace(count=lambda: None, in_flight=3, canaries=None)
     context = SessionContext(part, windows, turns, tallies, lambda call: call(), lambda: None)
     sent: list[WorkerReport] = []
     health = HealthReports("w0", windows, monitor, [])

@@ -4,7 +4,6 @@ import contextlib
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from msgspec import Struct, field
 
@@ -17,7 +16,7 @@ from inferload.client.model_list import listed
 from inferload.client.probe import ServerFacts
 from inferload.client.requests.bodies import BodySettings, BodyWriter, Texts
 from inferload.run.process.run_spec import RunSpec
-from inferload.run.process.settings import ProcessSettings, client_settings
+from inferload.run.process.settings import ClassOptions, ProcessSettings, client_settings
 from inferload.scenario.schema.endpoints import ENDPOINTS
 from inferload.scenario.schema.request import RequestOptions
 from inferload.workload.content.chat_template import ChatTemplate
@@ -35,9 +34,6 @@ from inferload.workload.plan.prompt_lengths import (
 )
 from inferload.workload.sessions import Sessions
 
-if TYPE_CHECKING:
-    from inferload.run.process.class_requests import ClassOptions
-
 logger = logging.getLogger(__name__)
 
 _SEED_BYTES = 6
@@ -49,7 +45,7 @@ class Prompts(Struct, frozen=True):
     sessions: Sessions
     vocabulary: Vocabulary
     template: ChatTemplate
-    of_classes: Mapping[str, "ClassOptions"] = {}  # with their keys
+    of_classes: Mapping[str, ClassOptions] = {}  # with their keys
 
 
 class Proven(Struct, frozen=True):

@@ -3,13 +3,12 @@
 import logging
 from collections.abc import Callable, Iterable, Iterator
 
-import gevent
-
-from inferload.base.clock import NS_PER_S, now_ns
+from inferload.base.clock import NS_PER_S
 from inferload.base.errors import UsageError
 from inferload.results.tables.cells import step_level
 from inferload.run.master.lifecycle.marks import Marks
 from inferload.run.master.workers.workers import Member
+from inferload.run.process.greenlets import sleep_until
 from inferload.scenario.scenario import Scenario
 from inferload.scenario.schema.load.arrivals import Arrivals
 from inferload.workload.sessions import Sessions
@@ -43,8 +42,7 @@ def follow(scenario: Scenario, measure_ns: int, marks: Marks, set_users: Callabl
     """Apply each change of the profile at its time, which counts from the measure phase. Return at the profile's end."""
     for at_s, users, text in _events(scenario.arrivals):
         at_ns = measure_ns + round(at_s * NS_PER_S)
-        while (left_ns := at_ns - now_ns()) > 0:
-            gevent.sleep(left_ns / NS_PER_S)
+        sleep_until(at_ns)
         if text:
             marks.add("step", text, at_ns)
             logger.info("%s", text)

@@ -20,7 +20,7 @@ from inferload.run.live.recorder import Recorder
 from inferload.run.master import run_redaction
 from inferload.run.master.lifecycle import delivery, load_steps, other_requests
 from inferload.run.master.lifecycle.cache_passes import Previous
-from inferload.run.master.lifecycle.marks import Marks
+from inferload.run.master.lifecycle.marks import Marks, SentMarks
 from inferload.run.master.lifecycle.phases import GivenUp, LoadStage, RunEnd, RunPhases, RunState
 from inferload.run.master.lifecycle.preflight import Preflight
 from inferload.run.master.lifecycle.run_load import RunLoad
@@ -32,14 +32,12 @@ from inferload.run.master.workers.turn_receiver import TurnReceiver
 from inferload.run.master.workers.workers import Member, Roster, WorkerChannel
 from inferload.run.process.program_code import ProgramCode
 from inferload.run.process.protocol import Assignment
-from inferload.run.process.run_spec import RunSpec
 from inferload.run.process.settings import ProcessSettings
 from inferload.run.virtual import server as virtual_server
-from inferload.turns.record import Phase, PhaseWindow
+from inferload.turns.record import PhaseWindow
 
 if TYPE_CHECKING:
     from inferload.run.master.lifecycle.following import Following
-    from inferload.run.master.lifecycle.sent_marks import SentMarks
     from inferload.run.virtual.scraping import VirtualScraping
 
 
@@ -53,7 +51,6 @@ class RunDirectory(Struct, frozen=True):
 class RunSetup(Struct, frozen=True):
     """Inputs of a run after the preflight. `own`: settings of this process. `earlier`: the preceding pass, with the same salt."""
 
-    spec: RunSpec
     preflight: Preflight
     directory: RunDirectory
     own: ProcessSettings
@@ -67,8 +64,9 @@ class MasterRun:
 
     def __init__(self, setup: RunSetup, runner: Any) -> None:
         self.setup = setup
-        self.spec, self.preflight, self.directory, self.own = setup.spec, setup.preflight, setup.directory, setup.own
-        spec, folder = setup.spec, setup.directory.path
+        self.preflight, self.directory, self.own = setup.preflight, setup.directory, setup.own
+        self.spec = spec = setup.preflight.spec
+        folder = setup.directory.path
         self.redaction = run_redaction.of_run(setup.own.redaction, spec)
         self.anchor = Anchor.take()
         self.started = calendar_now()
@@ -77,9 +75,8 @@ class MasterRun:
         self.program = ProgramCode()  # once the workers are ready
         self.marks = marks = Marks(folder / rundir.MARKS, self.anchor, self.redaction)
         self.roster = roster = Roster(runners.client_ids(runner, setup.most_workers))
-        self.state = state = RunState(
-            run_id, roster, marks, RunPhases(spec.scenario.arrivals.step_bounds_s), RunEnd(marks)
-        )
+        self.phases = RunPhases(spec.scenario.arrivals.step_bounds_s)
+        self.state = state = RunState(run_id, roster, marks, self.phases, RunEnd(marks))
         self.stop = state.end.stop  # begins the drain
         self._channel = WorkerChannel(run_id, roster, runner)
         self._records = TurnReceiver(folder / rundir.TURNS, run_id, setup.own.max_turns_mb, self._channel.acknowledge)
@@ -133,7 +130,7 @@ class MasterRun:
     @property
     def windows(self) -> tuple[PhaseWindow, ...]:
         """Phases as far as they are known; empty before the load."""
-        return self.state.phases.windows
+        return self.phases.windows
 
     @property
     def left_out(self) -> tuple[Adaptation, ...]:
@@ -155,14 +152,6 @@ class MasterRun:
     def users_now(self) -> int:
         """Return the number of Locust's users that run."""
         return int(self._runner.user_count)
-
-    def elapsed_s(self) -> float:
-        """Return the seconds since the load began."""
-        return self.state.phases.elapsed_s()
-
-    def phase(self) -> Phase | None:
-        """Return the current phase; None before the load."""
-        return self.state.phases.now()
 
     # -- requests of users
 
@@ -199,8 +188,6 @@ class MasterRun:
         if self.scraping is not None:
             self.scraping.wait_for_first(len(self.preflight.metrics_urls))
         if not is_virtual():
-            from inferload.run.master.lifecycle.sent_marks import SentMarks
-
             self._sent_marks = SentMarks(self.directory.path, self.marks)
         if self.spec.followed:
             from inferload.run.master.lifecycle.following import Following  # of runs that name lists

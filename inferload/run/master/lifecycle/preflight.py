@@ -19,7 +19,7 @@ from inferload.client.tokenizer import Tokenizer, chat_tokenizer
 from inferload.figures.pages.page_names import is_simulated, kind_of, no_known_engine
 from inferload.run.master.lifecycle.first_requests import Prompts, prove_all
 from inferload.run.process.run_spec import RunSpec
-from inferload.run.process.settings import ProcessSettings, client_settings
+from inferload.run.process.settings import ClassOptions, ProcessSettings, class_options, client_settings
 from inferload.scenario.schema.endpoints import ENDPOINTS
 from inferload.scenario.schema.request import RequestOptions
 from inferload.servers import roles
@@ -34,7 +34,6 @@ from inferload.workload.sessions import Sessions
 
 if TYPE_CHECKING:
     from inferload.run.master.lifecycle.canaries import Canaries
-    from inferload.run.process.class_requests import ClassOptions
 
 logger = logging.getLogger(__name__)
 
@@ -87,11 +86,7 @@ class Preflight(Struct, frozen=True):
 
 def preflight(spec: RunSpec, own: ProcessSettings) -> Preflight:
     """Check the servers; UsageError if no run is possible."""
-    of_classes: Mapping[str, ClassOptions] = {}
-    if spec.scenario.class_requests:
-        from inferload.run.process.class_requests import class_options  # of few scenarios
-
-        of_classes = class_options(spec.scenario, spec.origin, own)
+    of_classes = class_options(spec.scenario, spec.origin, own)
     withheld = own.withheld_from(server_urls(spec))
     if not withheld:
         return _preflight(spec, own, of_classes)
@@ -110,7 +105,7 @@ def server_urls(spec: RunSpec) -> list[str]:
     return [target.url for target in spec.targets] + list(spec.metrics_urls or ())
 
 
-def _preflight(spec: RunSpec, own: ProcessSettings, of_classes: Mapping[str, "ClassOptions"]) -> Preflight:
+def _preflight(spec: RunSpec, own: ProcessSettings, of_classes: Mapping[str, ClassOptions]) -> Preflight:
     sessions = Sessions(spec.scenario, DataContext(spec.origin))
     opened = sessions.open()
     check_sendable(spec.scenario, sessions)

@@ -141,7 +141,7 @@ class RunLoad:
 
     def measure(self, start_ns: int, measure_ns: int, start_users: StartUsers) -> int:
         """Apply the planned changes of the load; after its time or a stop, announce and return the end of the load."""
-        stepper = gevent.spawn(self._follow_steps, start_users)
+        stepper = gevent.spawn(self._follow_steps, measure_ns, start_users)
         self._background.append(stepper)
         planned_ns = self._planned_end_ns(measure_ns)
         self._state.end.stop.wait(None if planned_ns is None else max(0.0, (planned_ns - now_ns()) / NS_PER_S))
@@ -184,15 +184,14 @@ class RunLoad:
         self._state.end.request_abort()
         self._channel.announce(protocol.ABORT)
 
-    def _follow_steps(self, start_users: StartUsers) -> None:
-        """Apply the planned changes of the load. The measure phase has been announced."""
+    def _follow_steps(self, measure_ns: int, start_users: StartUsers) -> None:
+        """Apply the planned changes of the load, whose times count from the measure phase."""
 
         def set_users(users: int) -> None:
             self.end_start()
             self._steering.planned_users(users)
             self._starter = gevent.spawn(start_users, users, self._spec.spawn_per_s)
 
-        measure_ns = next(window.start_ns for window in self._state.phases.windows if window.phase == "measure")
         load_steps.follow(self._spec.scenario, measure_ns, self._state.marks, set_users)
 
     def _latest_measure_ns(self, start_ns: int) -> int:

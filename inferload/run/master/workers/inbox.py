@@ -227,7 +227,7 @@ class Inbox:
         if self.state.end.over or not self.state.phases.windows:
             return
         known = self.steadiness.since_s is not None
-        self.steadiness.add(at_s, delta, sum(member.in_flight for member in self.state.roster.present))
+        self.steadiness.add(at_s, delta, self.state.roster.in_flight)
         if self.steadiness.since_s is not None and not known:
             self.state.marks.add("steady", f"steady: TTFT is steady from {self.steadiness.since_s:g} s of load on")
 

@@ -225,6 +225,11 @@ class Roster:
         return [member for member in self.members if not member.lost]
 
     @property
+    def in_flight(self) -> int:
+        """Turns in flight, by the newest reports."""
+        return sum(member.in_flight for member in self.present)
+
+    @property
     def awaited(self) -> list[Member]:
         """Workers for whose turns a drain waits, including lost ones that report again."""
         return [member for member in self.members if not member.lost or member.back]
