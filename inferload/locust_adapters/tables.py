@@ -210,7 +210,7 @@ def omit_final_tables() -> None:
     if "final_tables" in compat.left_out:
         return
     for name in FINAL_TABLES:
-        setattr(locust.stats, name, _print_nothing)
+        setattr(locust.stats, name, lambda *_arguments, **_options: None)
 
 
 def prints_json() -> bool:
@@ -239,7 +239,3 @@ def keep_stdout_for_json() -> None:
 def omit_json(options: Any) -> None:
     """Have a forked worker print and write no statistics: those of all workers are the master's."""
     options.json, options.json_file = False, None
-
-
-def _print_nothing(*_arguments: object, **_options: object) -> None:
-    """Stand in for a function that prints a table."""

@@ -1,6 +1,7 @@
 """A master process for tests of the controller: its runs have no workers, no server and no figures."""
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -125,7 +126,7 @@ class FakeProcess:
             "MasterRun": self._new_run,
             "HistoryWriter": lambda *arguments: self.write_history(),
             "_live": lambda run: SimpleNamespace(over=True, close=lambda: None),
-            "_begin_progress": lambda run, status_lines: lambda: None,
+            "_progress": lambda run, status_lines: nullcontext(),
             "finish.begin": lambda run: None,
             "finish.conclude": lambda run, errors: self._conclude(run),
         }.items():

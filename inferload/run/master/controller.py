@@ -105,7 +105,7 @@ class Controller:
 
     def quitting(self, environment: Any, **_others: Any) -> None:
         """Finish the run before Locust ends the process."""
-        self.process.begin()
+        self.process.quitting = True
         if self._workers_are_silent():  # Locust quits after the last worker
             self._stages.stop(WORKERS_ENDED)
             if self.run is not None:
@@ -163,7 +163,7 @@ class Controller:
             outcome = Outcome()
             self._end_report.stopped_early(outcome, by)
             self._end_report.write_outputs(outcome)
-        process.signal()
+        process.signalled = True
         self._stages.stop(by)  # a second pass does not begin
         if run is None:
             gevent.spawn(process.quit)

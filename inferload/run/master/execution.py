@@ -2,8 +2,8 @@
 
 import logging
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +18,7 @@ from inferload.locust_adapters import runners
 from inferload.locust_adapters.csv_files import HistoryWriter
 from inferload.locust_adapters.logs import first_of_each
 from inferload.locust_adapters.process import WorkerCount
-from inferload.results.verdict.outcome import SIGNAL_CODES
+from inferload.results.verdict.outcome import SIGNAL_CODES, gravest
 from inferload.run.master import finish
 from inferload.run.master.end_report import EndReport, Outcome
 from inferload.run.master.finish import RunResult
@@ -92,7 +92,7 @@ class Execution:
                 if early:
                     break
                 passes.ended(current, result.run_dir, run.salt)
-            self.end_report.passes_ended(outcome)
+            self.environment.process_exit_code = gravest(outcome.codes)
             if not self.process.headless:
                 self.users.stop()
         self.process.run_over()
@@ -230,15 +230,14 @@ class Execution:
             raise UsageError(
                 f"run directory {run.directory.path}: {rundir.reason(error)}; name another with --run-dir"
             ) from error
-        end_progress = _begin_progress(run, status_lines=self.process.headless)
         live = self.live = None if self.process.headless else _live(run)
         try:
-            yield tables
+            with _progress(run, status_lines=self.process.headless):
+                yield tables
         except Exception:
             run.close()
             raise
         finally:
-            end_progress()
             self.users.end_starts_by_hand()
             if live is not None:
                 live.close()
@@ -305,25 +304,20 @@ def _live(run: MasterRun) -> "LiveRun":
     return LiveRun(run)
 
 
-def _begin_progress(run: MasterRun, status_lines: bool) -> Callable[[], None]:
-    """Begin the progress file, and status lines or --live if the log is a terminal. Return a function that ends both.
+def _progress(run: MasterRun, status_lines: bool) -> ExitStack:
+    """Begin the progress file, and status lines or --live if the log is a terminal; the context that is returned ends both.
 
     A run without them imports nothing for it.
     """
-    status, ends = StatusLines(sys.stderr), []
+    status, progress = StatusLines(sys.stderr), ExitStack()
     if run.own.progress_file is not None or (status_lines and status.enabled):
         from inferload.run.master.so_far import LiveFigures, LiveStatus, ProgressFile
 
         if run.own.progress_file is not None:
-            ends.append(ProgressFile(run, run.own.progress_file).close)
+            progress.callback(ProgressFile(run, run.own.progress_file).close)
         if status_lines and status.enabled:
             display = LiveFigures if run.own.live else LiveStatus
-            ends.append(display(run, status).close)
+            progress.callback(display(run, status).close)
     if status_lines and run.own.live and not status.enabled:
         logger.warning("--live: stderr is no terminal, or TERM is dumb; the run shows no live figures")
-
-    def end() -> None:
-        for close in ends:
-            close()
-
-    return end
+    return progress

@@ -6,13 +6,9 @@ from typing import Any
 import gevent
 from msgspec import structs
 
-from inferload.base import rundir
 from inferload.base.clock import NS_PER_S, now_ns, wall_ns
-from inferload.base.errors import UsageError
 from inferload.base.escaping import escaped
 from inferload.base.numbers import plural
-from inferload.results.documents import typed_documents
-from inferload.results.documents.manifest_document import Manifest
 from inferload.results.documents.summary_document import RequestName
 from inferload.results.latency_limits import LatencyLimit, latency_limits
 from inferload.results.verdict.failures import first_lines, request_lines
@@ -22,7 +18,7 @@ from inferload.run.live.panels import CLIENT, LOAD, SERVER, view
 from inferload.run.live.series import Series, Values
 from inferload.run.master.finish import RunResult
 from inferload.run.master.lifecycle.master_run import MasterRun
-from inferload.run.master.manifest import models_of
+from inferload.run.master.manifest import deployment_of, models_of
 from inferload.run.master.so_far import counts_so_far, left_s, measurement_so_far
 from inferload.run.process.greenlets import sleep_until
 from inferload.scenario.scenario import Scenario
@@ -58,7 +54,9 @@ class LiveRun:
         self._models = [escaped(model) for model in models_of(run.spec, run.preflight)][:_MOST_MODELS]
         self._limits = _limits(run.spec.scenario)
         slo = run.spec.scenario.slo.model_dump(exclude_none=True)
-        self.recorder = LiveRecorder(run.recorder, slo, _max_num_seqs(run), len(run.spec.targets))
+        deployed = deployment_of(run.spec.target.url)  # by `inferload deploy`
+        most = None if deployed is None else max_num_seqs(deployed)
+        self.recorder = LiveRecorder(run.recorder, slo, most, len(run.spec.targets))
         self.over = False
         self._result: RunResult | None = None
         self._tables: tuple[int, dict[str, Any]] | None = None  # (sequence, tables), computed once per point
@@ -184,19 +182,16 @@ class LiveRun:
     def _tables_after(self, result: RunResult) -> dict[str, Any]:
         summary = result.summary
         turns = summary.turns.whole_run
-        return {
-            "bottlenecks": [],
+        return _NO_TABLES | {
             "left_out": [
                 replicas.left_out(entry.target, entry.replicas) for entry in summary.servers if entry.replicas > 1
             ],
-            "measurement": None,  # the badge has it
             "badge": tables.badge_of(summary),
             "gates": tables.gates_of(summary.verdict.gates),
             "rows": tables.class_rows(summary),
             "others": tables.other_rows(summary.other_requests.by_name),
             "turns": {"sent": turns.sent} | {state.key: getattr(turns, state.key) for state in ENDS},
             "figures_of": "measure",
-            "slo_minute": None,
         }
 
 
@@ -205,14 +200,6 @@ def _limits(scenario: Scenario) -> list[LatencyLimit]:
     names = [name for name in scenario.class_names or () if scenario.slo_of(name) != scenario.slo]
     slos = {"": scenario.slo} | {name: scenario.slo_of(name) for name in names}
     return latency_limits({name: slo.limits for name, slo in slos.items()}, scenario.gates)
-
-
-def _max_num_seqs(run: MasterRun) -> int | None:
-    """Return max_num_seqs of a server that `inferload deploy` started."""
-    try:
-        return max_num_seqs(typed_documents.read(run.directory.path / rundir.MANIFEST, Manifest).deployed)
-    except UsageError:
-        return None
 
 
 HISTORY = 120  # buckets of a whole run, each with minimum, mean and maximum
