@@ -3,7 +3,6 @@
 import json
 import logging
 from collections.abc import Collection
-from importlib.resources import files
 from typing import Any
 
 from flask import Response, jsonify, make_response
@@ -22,8 +21,6 @@ from inferload.run.master.so_far import measurement_so_far
 
 logger = logging.getLogger(__name__)
 
-_SCRIPT = "run_line.js"
-
 
 def attach(web_ui: Any, controller: Controller, redaction: Redaction, scenarios: Collection[str]) -> None:
     """Add the handlers to a web UI. `scenarios`: values of --scenario that the start form offers."""
@@ -37,7 +34,7 @@ def attach(web_ui: Any, controller: Controller, redaction: Redaction, scenarios:
     routes.extend("/user", lambda view: _changed_class(web_ui, view))
     routes.extend("/stats/requests", lambda view: _agreeing(controller, make_response(view())))
     routes.extend("/stats/reset", lambda view: _reset(controller, view))
-    routes.add(f"/inferload/{_SCRIPT}", "inferload_script", _script)
+    routes.add(f"/inferload/{live.RUN_LINE}", "inferload_script", lambda: live.static(live.RUN_LINE))
     routes.add("/inferload/status", "inferload_status", lambda: jsonify(status(controller)))
     routes.add("/inferload/form", "inferload_form", lambda: jsonify(form.values()))
     live.attach(web_ui, controller, routes)
@@ -93,14 +90,10 @@ def _agreeing(controller: Controller, response: Response) -> Response:
 def _with_scripts(response: Response, base: str) -> Response:
     if response.mimetype == "text/html":
         page = response.get_data(as_text=True)
-        for script in (_SCRIPT, *(f"static/{name}" for name in live.PAGE_SCRIPTS)):
+        for script in (live.RUN_LINE, *(f"static/{name}" for name in live.PAGE_SCRIPTS)):
             page = web_page.with_script(page, f"{base}/inferload/{script}")
         response.set_data(page)
     return response
-
-
-def _script() -> Response:
-    return Response(files("inferload.locust.web").joinpath(_SCRIPT).read_text("utf-8"), mimetype="text/javascript")
 
 
 # Beginnings of errors of the start, and the field of the form that each is about.

@@ -84,7 +84,7 @@ class Controller:
         if self.run is None:
             if self._stages.stage is Stage.OVER or self.process.quitting:
                 return  # a tick of a LoadTestShape, or Locust's reaction to a worker that joins or leaves
-            self._begin(self._resolved(user_count, spawn_rate))
+            self._begin(lambda: resolve(self.options_for(user_count, spawn_rate, self.environment)))
             if self._users.in_shape:
                 self._stages.load_begun.wait()  # the time of a LoadTestShape begins with the load
             return
@@ -236,7 +236,7 @@ class Controller:
         self.execution.admit(spec)
         self._refuse_second_run()  # one may have begun during the preflight
         self._users.classes, self.environment.host = None, spec.target.api_url()
-        self._begin(spec)
+        self._begin(lambda: spec)
         self._stages.load_begun.wait(_LOAD_BEGINS_S)
         if self.trouble is not None:
             raise UsageError(self.trouble)
@@ -256,12 +256,6 @@ class Controller:
         """Return the options in an environment, with the given users and spawn rate."""
         return replace(self._run_options(environment), users=users, spawn_per_s=spawn_rate)
 
-    def _resolved(self, users: int, spawn_rate: float) -> RunSpec | UsageError:
-        try:
-            return resolve(self.options_for(users, spawn_rate, self.environment))
-        except UsageError as error:
-            return error
-
-    def _begin(self, spec: RunSpec | UsageError) -> None:
+    def _begin(self, resolved: Callable[[], RunSpec]) -> None:
         self._stages.begin()
-        gevent.spawn(self.execution.execute, spec)
+        gevent.spawn(self.execution.execute, resolved)

@@ -2,7 +2,7 @@
 
 import logging
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -66,13 +66,13 @@ class Execution:
         """Check the server before a run begins; UsageError if no run is possible."""
         self._admitted = spec, preflight(spec, self.own)
 
-    def execute(self, spec: RunSpec | UsageError) -> None:
+    def execute(self, resolved: Callable[[], RunSpec]) -> None:
         """Execute a run; one with a cold and a warm pass, both in turn unless a stop is requested before the second.
 
         `_outcome` has the outcome of every failure, and of a stop before the load. The process ends or goes on afterwards.
         """
         with self._outcome() as outcome:
-            passes = self._passes(spec)
+            passes = self._passes(resolved())
             for current in passes.todo:
                 self._begin_pass(passes, current)
                 findings = self._check(passes.spec)
@@ -136,10 +136,8 @@ class Execution:
 
     # -- passes
 
-    def _passes(self, spec: RunSpec | UsageError) -> Passes:
-        """Return the passes of a run. UsageError if its options, or the directory of a pass, cannot be used."""
-        if isinstance(spec, UsageError):
-            raise spec
+    def _passes(self, spec: RunSpec) -> Passes:
+        """Return the passes of a run. UsageError if the directory of a pass cannot be used."""
         path = self.own.run_dir or self.own.runs_folder / rundir.default_name(spec.scenario.name)
         passes = Passes(spec, cache_passes.passes(spec.scenario.cache), path)
         for current in passes.todo:

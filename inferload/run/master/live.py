@@ -221,12 +221,8 @@ def series_document(
         points = series.newest(NEWEST, names)
         if (before := series.sequence - len(points.t_s)) > 0:
             past = series.history(before, HISTORY, names)
-            history = {
-                "t": past.t_s,
-                "low": _named(past.low, names),
-                "mean": _named(past.mean, names),
-                "high": _named(past.high, names),
-            }
+            parts = {"low": past.low, "mean": past.mean, "high": past.high}
+            history = {"t": past.t_s} | {part: _named(columns, names) for part, columns in parts.items()}
     return {
         "sequence": series.sequence,
         "whole": whole,

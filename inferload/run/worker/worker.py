@@ -264,8 +264,8 @@ class Worker:
                 "listeners_raised": first_of_each.take_listeners(),
                 "first_errors": run.counter.errors.take(),  # of requests that ended after the last report
                 "folder": str(run.writer.run_dir),
-                "written": run.writer.written.records,
-                "write_error": run.writer.written.error,
+                "written": run.writer.records,
+                "write_error": run.writer.error,
             }
             self._runner.send_message(protocol.DRAINED, sender | totals)
             if run.writer.sender is not None:

@@ -73,16 +73,13 @@ class Reports:
 
     def send(self) -> None:
         """Send the counts since the last report."""
-        self.deliver(self._report())
-
-    def _report(self) -> WorkerReport:
         process = HealthSet() if self.health is None else self.health.take()
         self.context.turns.count()
         seq, self._seq = self._seq, self._seq + 1
         tallies, health = self.counter.tallies.take(), self.counter.health.take()
         tallies.absorb(self.context.tallies.take())
         health.absorb(process)
-        return WorkerReport(
+        report = WorkerReport(
             self.context.part.assignment.run_id,
             self.context.part.assignment.name,
             seq,
@@ -94,6 +91,7 @@ class Reports:
             canaries=[] if self.context.turns.canaries is None else self.context.turns.canaries.take(),
             writes=self.writes(),
         )
+        self.deliver(report)
 
 
 class WorkerRun:

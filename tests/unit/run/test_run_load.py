@@ -7,7 +7,7 @@ from typing import Any
 import gevent
 import pytest
 
-from inferload.run.master.lifecycle import load_steps
+from inferload.run.master.lifecycle import run_load
 from inferload.run.master.lifecycle.phases import GivenUp, RunEnd
 from inferload.run.master.lifecycle.run_load import RunLoad
 from inferload.run.process import protocol
@@ -31,7 +31,7 @@ def test_a_step_of_the_load_ends_the_ramp_in_progress(monkeypatch: pytest.Monkey
             raise
         ended.append(users)
 
-    monkeypatch.setattr(load_steps, "follow", follow)
+    monkeypatch.setattr(run_load, "follow_steps", follow)
     spec: Any = SimpleNamespace(scenario=None, spawn_per_s=1.0)
     state: Any = SimpleNamespace(marks=None)
     steering: Any = SimpleNamespace(planned_users=planned.append)

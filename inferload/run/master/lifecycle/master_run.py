@@ -18,7 +18,7 @@ from inferload.results.documents.summary_document import Summary
 from inferload.results.summarise.counts import Arm, Others
 from inferload.run.live.recorder import Recorder
 from inferload.run.master import run_redaction
-from inferload.run.master.lifecycle import delivery, load_steps, other_requests
+from inferload.run.master.lifecycle import delivery, other_requests
 from inferload.run.master.lifecycle.cache_passes import Previous
 from inferload.run.master.lifecycle.marks import Marks, SentMarks
 from inferload.run.master.lifecycle.phases import GivenUp, LoadStage, RunEnd, RunPhases, RunState
@@ -168,7 +168,7 @@ class MasterRun:
         """
         scenario, members = self.spec.scenario, self.roster.members
         check = partial(worker_setup.check_connected, members, self._channel.clients, check_stop)
-        load_steps.check(scenario, self.preflight.sessions, len(members))
+        worker_setup.check_arrivals(scenario, self.preflight.sessions, len(members))
         if self.preflight.metrics_urls:  # before the workers' set-up, which the first scrapes overlap
             self.scraping = self._scraping(self.directory.path / rundir.SERVER_METRICS, scenario.server.interval_s)
         worker_setup.compare_clocks(members, self._channel.send, check)
@@ -182,7 +182,7 @@ class MasterRun:
             reads_files=self.preflight.data.has_files,
         )
         worker_setup.log_readers(members)
-        load_steps.check_times(scenario, self.spec.origin, members)
+        worker_setup.check_times(scenario, self.spec.origin, members)
         self.program = self.own.code.of_run(self.preflight.sessions.agent_files())
         worker_setup.check_programs(members, self.program)
         if self.scraping is not None:
