@@ -110,7 +110,7 @@ def counts_of(run: MasterRun, csv_errors: Sequence[str]) -> counted.Counts:
     return counted.Counts(
         about(run),
         counted.Plan(run.spec.scenario.resolved_text(), run.spec.origin, preflight.data.to_wire()),
-        counted.Prompts(run.salt, preflight.salts, preflight.vocabulary.exactness, preflight.template),
+        counted.Prompts(run.salt, preflight.salts, preflight.counted.vocabulary.exactness, preflight.counted.template),
         counted.Servers(
             tuple(targets),
             tuple(models_of(run.spec, preflight)),

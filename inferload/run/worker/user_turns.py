@@ -13,7 +13,7 @@ from inferload.client.requests.calls import Call
 from inferload.client.turn import Turn
 from inferload.client.turn_record import SessionCookies, TurnRequest, TurnResult
 from inferload.run.process.greenlets import sleep_until
-from inferload.run.worker.session_context import SessionContext, note_too_large
+from inferload.run.worker.session_context import TOO_LARGE, SessionContext
 from inferload.scenario.schema.endpoints import MaxTokensField
 from inferload.scenario.schema.request import RequestOptions
 from inferload.turns.bounded_names import BoundedNames, overflow_text
@@ -104,7 +104,7 @@ class TaskSession:
         finally:
             run.end_session()
         if result.native is None:
-            note_too_large(run, name)
+            run.note(name, TOO_LARGE)
         self.judge(ok=result.record.ok and result.native is not None)
         return result
 

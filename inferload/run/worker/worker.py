@@ -270,4 +270,5 @@ class Worker:
             self._runner.send_message(protocol.DRAINED, sender | totals)
             if run.writer.sender is not None:
                 self._runner.send_message(protocol.DELIVERED, sender | {"error": run.writer.deliver()})
-            run.counter.close_traces()
+            if run.counter.tracer is not None:
+                run.counter.tracer.close()

@@ -277,7 +277,7 @@ def test_a_worker_sends_the_instant_at_which_it_first_closed_its_load(monkeypatc
         "loop": SimpleNamespace(close=lambda until_ns: None),
         "windows": RunWindows(),
         "writer": SimpleNamespace(records=0, error=None, sender=None, run_dir="run"),
-        "counter": SimpleNamespace(close_traces=lambda: None, errors=FirstErrors()),
+        "counter": SimpleNamespace(tracer=None, errors=FirstErrors()),
         "finish": lambda: None,
         "finished": False,
     }

@@ -239,7 +239,7 @@ class MasterRun:
 
     def _scenario_text(self) -> str:
         """Return the scenario for the workers, with the key of the limit that the servers take."""
-        scenario, found = self.spec.scenario, self.preflight.request.max_tokens_field
+        scenario, found = self.spec.scenario, self.preflight.proven.request.max_tokens_field
         if found != scenario.request.max_tokens_field:
             scenario = scenario.changed({"request.max_tokens_field": found}, self.spec.origin)
         return scenario.resolved_text()
@@ -257,8 +257,8 @@ class MasterRun:
             targets=[asdict(target) for target in spec.targets],
             model=preflight.facts.model,
             takes_salt=preflight.salts,
-            finish_reasons=[facts.sent.finish_reasons for facts in preflight.targets],
-            vocabulary=preflight.vocabulary.to_wire(),
+            finish_reasons=[facts.sent.finish_reasons for facts in preflight.proven.servers],
+            vocabulary=preflight.counted.vocabulary.to_wire(),
             run_dir=str(self.directory.path),
             token=self.directory.token,
             offset_ns=member.clock.offset_ns,
