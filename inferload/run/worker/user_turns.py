@@ -1,6 +1,5 @@
 """Turns of a Locust user's own tasks: sent, recorded and counted like the turns of a scenario."""
 
-import logging
 from contextlib import ExitStack
 from functools import cache
 from typing import Literal
@@ -16,27 +15,18 @@ from inferload.run.process.greenlets import sleep_until
 from inferload.run.worker.session_context import TOO_LARGE, SessionContext
 from inferload.scenario.schema.endpoints import MaxTokensField
 from inferload.scenario.schema.request import RequestOptions
-from inferload.turns.bounded_names import BoundedNames, overflow_text
+from inferload.turns.bounded_names import BoundedNames
 from inferload.turns.record import Failure, PhaseWindow
 from inferload.workload.arrivals import stripe
 
-logger = logging.getLogger(__name__)
-
 
 class TaskContext:
-    """State that the task sessions of a worker share: its run, the next session's index, and the names of turns."""
+    """State that the task sessions of a worker share: its run, the next session's index, and the bounded names of turns."""
 
     def __init__(self, run: SessionContext) -> None:
         self.run = run
         self.indexes = stripe(run.part.assignment.stripe, run.part.assignment.stripes)
-        self._names = BoundedNames()
-
-    def bounded_name(self, name: str) -> str:
-        """Return the class under which to count a task's turn: its name, or the common one beyond the bound."""
-        bounded = self._names.of(name)
-        if bounded != name and self._names.overflows == 1:
-            logger.warning("%s", overflow_text("turns"))
-        return bounded
+        self.names = BoundedNames(kind="turns")
 
 
 class TaskSession:
@@ -67,7 +57,7 @@ class TaskSession:
         `keep`: later turns carry the answer.
         `deferred`: count the turn at its `release`. GreenletExit, as in a user that Locust stops, if the run takes no more turns.
         """
-        run, name = self._run, self._tasks.bounded_name(name)
+        run, name = self._run, self._tasks.names.of(name)
         _await_load(run)
         called_ns = now_ns()
         planned_ns = max(called_ns - late_ns, run.windows.load_start_ns or 0)
