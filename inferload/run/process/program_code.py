@@ -14,10 +14,8 @@ import sysconfig
 from collections.abc import Collection, Iterable, Sequence
 from functools import cache
 from pathlib import Path
-from typing import Any, Self
 
-import msgspec
-from msgspec import Struct, structs
+from msgspec import Struct
 
 from inferload.scenario.schema.agent import FILE_MODULE
 
@@ -55,17 +53,6 @@ class ProgramCode(Struct, frozen=True):
     def name(self) -> str:
         """Names of locustfiles and agents; empty if they are those of inferload."""
         return ", ".join(self.mains)
-
-    def to_wire(self) -> dict[str, Any]:
-        return structs.asdict(self)
-
-    @classmethod
-    def from_wire(cls, data: object) -> Self:
-        """Read a message's data; a malformed one is an empty program, which no worker has."""
-        try:
-            return msgspec.convert(data, cls)
-        except msgspec.ValidationError:
-            return cls()
 
     def differences(self, worker: "ProgramCode") -> list[str]:
         """Return a text for each file in which a worker's program differs from this one, the master's."""

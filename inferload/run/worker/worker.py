@@ -196,7 +196,7 @@ class Worker:
             reply |= {"anchor": anchor, "folder": str(run.writer.run_dir)}
             reply["readers"] = msgspec.to_builtins(run.turns.clients.readers)
             reply["delivers"] = run.writer.sender is not None
-            reply["program"] = self._own.code.of_run(run.part.sessions.agent_files()).to_wire()
+            reply["program"] = msgspec.to_builtins(self._own.code.of_run(run.part.sessions.agent_files()))
         except (UsageError, OSError) as error:
             reply["error"] = self._redaction(str(error))
         self._runner.send_message(protocol.READY, reply)

@@ -135,8 +135,7 @@ class MasterRun:
     @property
     def left_out(self) -> tuple[Adaptation, ...]:
         """Adaptations of Locust that this process or a worker left out."""
-        lists = [member.facts.get("adaptations_left_out") for member in self.roster.members]
-        names = {str(name) for names in lists if isinstance(names, list) for name in names}
+        names = {name for member in self.roster.members for name in member.facts.get("adaptations_left_out", ())}
         return adaptations.left_out_of(names | compat.left_out, workers=self.roster.remote)
 
     @property

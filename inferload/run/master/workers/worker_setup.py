@@ -162,7 +162,7 @@ def check_programs(members: Sequence[Member], program: ProgramCode) -> None:
     """Raise UsageError if a worker has imported another program than the master, `program`: it would send another load."""
     problems = []
     for member in members:
-        differing = program.differences(ProgramCode.from_wire(member.facts.get("program")))
+        differing = program.differences(member.facts["program"])
         if differing:
             more = f" and {plural(len(differing) - _NAMED, 'other file')}" if len(differing) > _NAMED else ""
             problems.append(f"{member.name} on {member.facts.get('host')}: {', '.join(differing[:_NAMED])}{more}")
