@@ -35,7 +35,7 @@ class FakeRun:
         self.aborts = 0
         self.load = self
         self.steering = SimpleNamespace(change_users=self.change_users)
-        self.totals = SimpleNamespace(errors=SimpleNamespace(texts=[]))
+        self.inbox = SimpleNamespace(totals=SimpleNamespace(errors=SimpleNamespace(texts=[])))
         self.roster = SimpleNamespace(members=[])
         self.anchor, self.salt = None, "salt"
         self.preflight = SimpleNamespace(canaries=None)
@@ -209,7 +209,7 @@ class FakeProcess:
     def _conclude(self, run: FakeRun) -> RunResult:
         self.reach(f"{run.arm} is concluded")
         outcome = {"state": "passed", "headline": "", "exit_code": self.exit_code(run)}
-        return RunResult(run.directory.path, summaries.summary({"outcome": outcome}), "engine")
+        return RunResult(run.directory.path, summaries.summary({"outcome": outcome}))
 
     def _write(self, summaries: dict[str, Any]) -> None:
         self.summaries = summaries

@@ -142,6 +142,6 @@ def status(controller: Controller) -> dict[str, Any]:
             "outcome": result.summary.outcome.state,
             "headline": result.summary.outcome.headline,
             "measurement": result.summary.verdict.measurement,
-            "engine": result.engine,
+            "engine": result.summary.run.engine,
         }
     return state

@@ -75,8 +75,8 @@ class RunPages:
         views: dict[str, Callable[..., Response]] = {
             root: self.page,
             f"{root}/compare": self.compare,
-            f"{root}/<name>/{rundir.TURNS}.zip": self.turns,
-            f"{root}/<name>/run.zip": self.whole,
+            f"{root}/<name>/{rundir.TURNS}.zip": partial(self._archived, rundir.TURNS, "-turns"),
+            f"{root}/<name>/run.zip": partial(self._archived, "", ""),
             f"{root}/<name>/rerun": self.confirm_rerun,
             **{f"{root}/<name>/{file}": partial(self._file, file) for file in _TYPES},
         }
@@ -150,14 +150,10 @@ class RunPages:
         # Without an entity tag, which needs a path that is text; nothing is cached.
         return send_file(path, _TYPES[file], as_attachment=attached is not None, download_name=attached, etag=False)
 
-    def turns(self, name: str) -> Response:
-        """Answer with the turn records of a run as a zip archive."""
+    def _archived(self, folder: str, suffix: str, name: str) -> Response:
+        """Answer with a zip archive of a folder of a run, such as its turn records; "": of all its files."""
         path = self._path(name)
-        return _archive(path, path / rundir.TURNS, f"{name_of(path)}-turns.zip")
-
-    def whole(self, name: str) -> Response:
-        path = self._path(name)
-        return _archive(path, path, f"{name_of(path)}.zip")
+        return _archive(path, path / folder, f"{name_of(path)}{suffix}.zip")
 
     def _path(self, name: str) -> Path:
         """Return a run directory by its name in the list. The run under way is refused: its files are incomplete."""

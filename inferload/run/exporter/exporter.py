@@ -87,9 +87,7 @@ class Exporter:
 
     def _wait_s(self) -> float:
         """Return the longest interval of the last scrapes with some slack; 0 without two scrapes."""
-        at_ns = list(self._scrapes_ns)
-        longest_ns = max((later - earlier for earlier, later in pairwise(at_ns)), default=0)
-        longest_s = longest_ns / NS_PER_S
+        longest_s = max((later - earlier for earlier, later in pairwise(self._scrapes_ns)), default=0) / NS_PER_S
         return min(max(_SLACK * longest_s, longest_s + _LEAST_SLACK_S), _LONGEST_WAIT_S) if longest_s else 0.0
 
 
@@ -105,8 +103,8 @@ def state(run: MasterRun, users: int) -> RunState:
         engine=run.preflight.engine,
         version=__version__,
         started=[(phase, name) for phase in phases for name in run.preflight.sessions.classes],
-        tallies=run.totals.tallies,
-        health=run.totals.health,
+        tallies=run.inbox.totals.tallies,
+        health=run.inbox.totals.health,
         phase=run.phases.now() if run.summary is None else None,
         in_flight=run.roster.in_flight,
         users=users if run.summary is None else 0,  # Locust's users may still run, without a load

@@ -248,7 +248,7 @@ class Execution:
 
     def _conclude(self, run: MasterRun, tables: HistoryWriter) -> RunResult:
         with logged_wait(logger, lambda: f"writing tables, documents and report in {run.directory.path}"):
-            tables.finish(run.totals.errors.texts)
+            tables.finish(run.inbox.totals.errors.texts)
             result = finish.conclude(run, tables.errors)
         self.end_report.concluded(result)
         self.result = result

@@ -157,20 +157,19 @@ class LiveRun:
         gates, measurement = tables.gates_so_far(counts, results), measurement_so_far(run)
         lost = [member.name for member in run.roster.gone]
         total, others = counts.tallies.total(), run.others()
-        requests = others.requests(run.totals.errors, run.anchor.mono_ns)
-        messages = first_lines(run.totals.errors.document(run.anchor.mono_ns))
-        troubles, by_name = request_lines(requests.by_name), list(requests.by_name)
+        requests = others.requests(run.inbox.totals.errors, run.anchor.mono_ns)
+        troubles, by_name = first_lines(run.inbox.totals.errors.document(run.anchor.mono_ns)), list(requests.by_name)
+        troubles += request_lines(by_name)
         if run.preflight.canaries is not None:
             by_name.append(RequestName(name="canary", sent=sum(total.by_canary.values()), failed=total.wrong_canaries))
             troubles += request_lines(by_name[-1:])
-        troubles += (
-            [f"tasks raised {plural(others.raised, 'exception')}, the first: {others.first}"] if others.raised else []
-        )
+        if others.raised:
+            troubles.append(f"tasks raised {plural(others.raised, 'exception')}, the first: {others.first}")
         return {
             "bottlenecks": recorder.bottlenecks(),
             "left_out": recorder.left_out(),
             "measurement": None if measurement is None else measurement.text,
-            "badge": tables.badge_so_far(counts, gates, lost, troubles, messages, measurement=measurement),
+            "badge": tables.badge_so_far(counts, gates, lost, troubles, measurement=measurement),
             "gates": gates,
             "rows": tables.class_rows(results),
             "others": tables.other_rows(by_name),

@@ -21,8 +21,7 @@ from inferload.workload.plan.load_text import LoadText
 
 def models_of(spec: RunSpec, preflight: Preflight) -> list[str]:
     """Return the names of the run's models: those of the scenario, or the single one, then those of its classes."""
-    own = [model.name for model in spec.scenario.request.models] or [preflight.facts.model]
-    return list(dict.fromkeys((*own, *spec.scenario.class_models.values())))
+    return list(dict.fromkeys((*(spec.models or [preflight.facts.model]), *spec.scenario.class_models.values())))
 
 
 def about(run: MasterRun) -> Run:

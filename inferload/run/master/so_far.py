@@ -102,7 +102,7 @@ def progress(run: MasterRun) -> dict[str, Any]:
         "phase": run.phases.now(),
         "elapsed_s": round(run.phases.elapsed_s(), 3),
         "measured_s": None if measured_s is None or measured_s < 0 else round(measured_s, 3),
-        "turns_begun": sum(tally.turns_begun for key, tally in run.totals.tallies.items() if key[0] == "measure"),
+        "turns_begun": sum(tally.turns_begun for key, tally in run.inbox.totals.tallies.items() if key[0] == "measure"),
         "in_flight": run.roster.in_flight,
     }
 
@@ -137,7 +137,7 @@ def counts_so_far(run: MasterRun) -> SoFar | None:
         return None
     end_ns = now_ns() if window.end_ns is None else min(now_ns(), window.end_ns)
     window_s = max(0.0, (end_ns - window.start_ns) / NS_PER_S)
-    return SoFar(run.totals.tallies, run.totals.health, window.phase, window_s, run.spec.scenario.gates)
+    return SoFar(run.inbox.totals.tallies, run.inbox.totals.health, window.phase, window_s, run.spec.scenario.gates)
 
 
 def measurement_so_far(run: MasterRun) -> validity.SoFar | None:
@@ -185,7 +185,7 @@ def left_s(run: MasterRun) -> float | None:
 def _goal(run: MasterRun) -> str | None:
     """Return the progress of a run that ends by count; None if it ends by time."""
     phases = run.spec.scenario.phases
-    tallies = [tally for key, tally in run.totals.tallies.items() if key[0] == "measure"]
+    tallies = [tally for key, tally in run.inbox.totals.tallies.items() if key[0] == "measure"]
     if phases.sessions is not None:
         return f"{sum(tally.sessions_planned for tally in tallies)} of {phases.sessions} sessions begun"
     if phases.turns is not None:

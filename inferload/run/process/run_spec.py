@@ -99,11 +99,6 @@ class RunSpec(Struct, frozen=True):
         return [model.name for model in self.scenario.request.models] or ([] if self.model is None else [self.model])
 
     @property
-    def all_models(self) -> list[str]:
-        """Names of the models that the run or a class of it names."""
-        return list(dict.fromkeys((*self.models, *self.scenario.class_models.values())))
-
-    @property
     def rate(self) -> float | None:
         """Arrival rate of all workers together: sessions/s, or the factor of a trace's rate; None in a closed loop."""
         return self.scenario.arrivals.rate

@@ -134,7 +134,6 @@ class SessionRunner:
         return self._broken(error, path, number, planned_ns)
 
     def _work(self, work: Work) -> "_Outcome":
-        """Call a session's own code in a thread."""
         called_ns = now_ns()
         outcome: _Outcome = self._run.in_thread(partial(_outcome, work.call))
         outcome.waited_ns = max(0, outcome.began_ns - called_ns)

@@ -25,7 +25,6 @@ from inferload.scenario.scenario import Scenario
 from inferload.scenario.schema.endpoints import EndpointName
 from inferload.turns.record import Failure
 from inferload.turns.run_windows import RunWindows
-from inferload.turns.socket_reader import SocketReader
 from inferload.turns.tally import TallySet
 
 if TYPE_CHECKING:
@@ -275,11 +274,6 @@ class TurnClients:
         return Canaries(
             msgspec.convert(self._canary, CanaryOrders), self._seed, self._settings[: len(self._assignment.targets)]
         )
-
-    @property
-    def readers(self) -> list[SocketReader]:
-        """Readers of the clients so far: after `open`, one of each target."""
-        return [client.reader for client in self._clients]
 
     def _number(self, target: int, endpoint: EndpointName) -> int:
         number = self._numbers.get((target, endpoint))

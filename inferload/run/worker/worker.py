@@ -194,7 +194,7 @@ class Worker:
             anchor = {"wall_ns": run.writer.anchor.wall_ns, "mono_ns": run.writer.anchor.mono_ns}
             reply["times_digest"] = run.part.scenario.arrivals.times_digest(assignment.origin)
             reply |= {"anchor": anchor, "folder": str(run.writer.run_dir)}
-            reply["readers"] = msgspec.to_builtins(run.turns.clients.readers)
+            reply["readers"] = msgspec.to_builtins([client.reader for client in run.turns.clients])
             reply["delivers"] = run.writer.sender is not None
             reply["program"] = msgspec.to_builtins(self._own.code.of_run(run.part.sessions.agent_files()))
         except (UsageError, OSError) as error:

@@ -280,10 +280,8 @@ def _print_cost(proof: Proof, first: FirstAsk) -> None:
     record = proof.answer.record
     took_s = (record.closed_ns - (record.sent_ns or record.planned_ns)) / NS_PER_S
     tokens = "unknown" if record.output_tokens is None else f"{record.output_tokens:,}"
-    logger.info(
-        "%s: a history of class %s has answers of the server, so the first turn had a whole one: %s tokens of answer in %.1f s",
-        proof.target.url,
-        first.class_name,
-        tokens,
-        took_s,
+    text = (
+        "%s: a history of class %s has answers of the server, so the first turn had a whole one: "
+        "%s tokens of answer in %.1f s"
     )
+    logger.info(text, proof.target.url, first.class_name, tokens, took_s)

@@ -27,7 +27,7 @@ from inferload.run.master.lifecycle.run_load import RunLoad
 from inferload.run.master.lifecycle.scraper_process import Scraping
 from inferload.run.master.lifecycle.steering import Steering
 from inferload.run.master.workers import worker_setup
-from inferload.run.master.workers.inbox import Inbox, ReportTotals
+from inferload.run.master.workers.inbox import Inbox
 from inferload.run.master.workers.turn_receiver import TurnReceiver
 from inferload.run.master.workers.workers import Member, Roster, WorkerChannel
 from inferload.run.process.program_code import ProgramCode
@@ -108,11 +108,6 @@ class MasterRun:
     def ending(self) -> bool:
         """True from the end of the load on, planned or not."""
         return self.stop.is_set() or self.state.end.over
-
-    @property
-    def totals(self) -> ReportTotals:
-        """Sums of the workers' reports so far."""
-        return self.inbox.totals
 
     @property
     def servers(self) -> tuple[list[str], list[str]]:

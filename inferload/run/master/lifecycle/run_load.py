@@ -218,7 +218,6 @@ class RunLoad:
         self._channel.announce(protocol.WINDOWS, windows=windows_to_wire(phases.stepped))
 
     def _mark_phases_from(self, at_ns: int) -> None:
-        """Wait for an instant, and mark the phases that have begun."""
         sleep_until(at_ns)
         self._state.phases.mark(self._state.marks)
 

@@ -157,7 +157,6 @@ class Steering:
         self._ramp = self._ramping = None
 
     def _follow(self, ramp: Ramp) -> None:
-        """Apply a ramp, and mark its end."""
         end_ns = ramp.start_ns + round(ramp.over_s * NS_PER_S)
         if self._key is None:
             self.start_users(round(ramp.last), max(abs(ramp.last - ramp.first) / ramp.over_s, 0.001))
@@ -179,7 +178,6 @@ class Steering:
         self._mark(f"ramp by hand ended{reason} at {self.level():g} {self.unit}", at_ns)
 
     def _apply(self, level: float, text: str) -> None:
-        """Change to a level, and mark the change."""
         if self._key is not None:
             self._mark(text, self._send_rate(level))
             return

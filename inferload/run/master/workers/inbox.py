@@ -147,7 +147,6 @@ class Inbox:
             gevent.spawn_later(_GATHER_S, self.settle)
 
     def _check_abort_conditions(self, at_s: float, delta: TallySet) -> None:
-        """Stop the run once a condition of the scenario's `abort_on` is true."""
         reached = self._abort_watch.add(at_s, delta)
         if reached is None or self.state.end.stop.is_set() or self.state.end.over:
             return
