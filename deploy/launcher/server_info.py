@@ -8,7 +8,7 @@ from typing import Any
 import psutil
 
 from inferload.base.errors import UsageError
-from inferload.servers.exposition import parse
+from inferload.servers.exposition import PromParser
 
 from . import machine_checks, probe, server_state
 from .server_state import LocalServer
@@ -78,4 +78,4 @@ def cache_config(host: str, port: int) -> dict[str, str]:
         page = probe.text(host, port, "/metrics")
     except UsageError:
         return {}
-    return dict(next((sample.labels for sample in parse(page, ("vllm:cache_config_info",))), ()))
+    return dict(next((sample.labels for sample in X, ()))

@@ -6,7 +6,7 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 from difflib import get_close_matches
-from functools import cache
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any, TextIO, cast
 
 from inferload import __version__
@@ -129,16 +129,13 @@ def _add(entry: "EntryPoint", commands: Any) -> None:
         reason = (
             f"{entry.name}: cannot be loaded: {error}; install inferload anew: pip install --force-reinstall inferload"
         )
-        commands.add_parser(entry.name, add_help=False).set_defaults(run=_refuse(reason), extra=())
+        commands.add_parser(entry.name, add_help=False).set_defaults(run=partial(_refuse, reason), extra=())
     else:
         register(commands)
 
 
-def _refuse(reason: str) -> Callable[[argparse.Namespace], int]:
-    def run(_arguments: argparse.Namespace) -> int:
-        raise UsageError(reason)
-
-    return run
+def _refuse(reason: str, _arguments: argparse.Namespace) -> int:
+    raise UsageError(reason)
 
 
 class _Escaping:

@@ -103,8 +103,8 @@ def _plan_and_folder(arguments: argparse.Namespace) -> tuple[AbPlan, Path]:
     if arguments.resume is not None:
         own_plan = (
             f"--resume {arguments.resume}: the folder has its own plan; remove sides, --preset, --scenario, --pairs, "
+            "--require, --into"
         )
-        own_plan += "--require, --into"
         chosen = arguments.preset, arguments.pairs, arguments.into
         if arguments.sides or arguments.require or any(value is not None for value in chosen):
             raise UsageError(own_plan)

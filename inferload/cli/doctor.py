@@ -68,7 +68,6 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _settings(arguments: argparse.Namespace) -> ClientSettings:
-    """Return the client settings of a command line. Raise UsageError for invalid options."""
     return ClientSettings(
         target=Target.parse(arguments.host),
         model=arguments.model,

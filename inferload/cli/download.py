@@ -199,7 +199,6 @@ def _fill(part: PartFile, data_set: DataSet, url: str, watch: Watch) -> None:
 
 
 def _receive(part: PartFile, data_set: DataSet, url: str, watch: Watch) -> None:
-    """Append what one request brings."""
     headers = {"User-Agent": f"inferload/{__version__}", "Accept-Encoding": "identity"}
     if part.size_bytes:
         headers["Range"] = f"bytes={part.size_bytes}-"

@@ -25,13 +25,6 @@ _SCENARIO_HELP = "a scenario file, or the name of a bundled scenario"
 
 
 def register(commands: Any) -> None:
-    _register_validate(commands)
-    _register_plan(commands)
-    _register_schema(commands)
-    _register_init(commands)
-
-
-def _register_validate(commands: Any) -> None:
     parser = commands.add_parser(
         "validate",
         description="Check scenario files and report every error with its line.",
@@ -41,8 +34,6 @@ def _register_validate(commands: Any) -> None:
     parser.add_argument("--resolved", action="store_true", help="print each as YAML with all defaults written out")
     parser.set_defaults(run=validate)
 
-
-def _register_plan(commands: Any) -> None:
     parser = commands.add_parser(
         "plan",
         description="Explain a scenario: sessions, turns, tokens, load, duration.",
@@ -52,8 +43,6 @@ def _register_plan(commands: Any) -> None:
     parser.add_argument("--seed", type=int, help="seed (default: the scenario's)")
     parser.set_defaults(run=plan)
 
-
-def _register_schema(commands: Any) -> None:
     parser = commands.add_parser(
         "schema",
         description="Print the JSON Schema of scenario files, for editors.",
@@ -62,8 +51,6 @@ def _register_schema(commands: Any) -> None:
     )
     parser.set_defaults(run=schema)
 
-
-def _register_init(commands: Any) -> None:
     parser = commands.add_parser(
         "init",
         description="Write a commented scenario file, and a locustfile.py beside it that runs it.",

@@ -7,6 +7,7 @@ import select
 import signal
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -45,24 +46,21 @@ def register(commands: Any) -> None:
     add(
         "--interval",
         metavar="S",
-        type=_interval_s,
+        type=partial(_seconds, 0.05, 3600.0),
         default=0.25,
         help="seconds between scrapes, 0.05 to 3600 (default: 0.25)",
     )
-    add("--duration", metavar="S", type=_duration_s, help="seconds until the end (default: until Ctrl-C)")
+    add(
+        "--duration",
+        metavar="S",
+        type=partial(_seconds, 0.05, 1e8),
+        help="seconds until the end (default: until Ctrl-C)",
+    )
     add_options(parser, _OPTIONS)
     parser.set_defaults(run=run)
 
 
-def _interval_s(text: str) -> float:
-    return _seconds(text, 0.05, 3600.0)
-
-
-def _duration_s(text: str) -> float:
-    return _seconds(text, 0.05, 1e8)
-
-
-def _seconds(text: str, least: float, most: float) -> float:
+def _seconds(least: float, most: float, text: str) -> float:
     try:
         value = float(text)
     except ValueError:
@@ -131,19 +129,13 @@ class ScrapeProgress:
         self._begun_ns = now_ns()
         self._answered = dict.fromkeys(targets, 0)
         self._failed = dict.fromkeys(targets, 0)
-        self._up: dict[str, bool] = {}
-        self._last_error: dict[str, str] = {}
-        self._replicas: dict[str, int] = {}
+        self._latest: dict[str, Any] = {}  # newest scrape
         self._terminal = sys.stderr.isatty()
 
     def add(self, scrape: Any) -> None:
         """Count one scrape. Called by the threads of the targets under a lock."""
-        up = scrape.error is None
-        (self._answered if up else self._failed)[scrape.target] += 1
-        self._up[scrape.target] = up
-        self._replicas[scrape.target] = scrape.replicas
-        if not up:
-            self._last_error[scrape.target] = scrape.error
+        (self._answered if scrape.error is None else self._failed)[scrape.target] += 1
+        self._latest[scrape.target] = scrape
 
     @property
     def silent(self) -> list[str]:
@@ -152,7 +144,7 @@ class ScrapeProgress:
 
     def line(self) -> str:
         """Return elapsed time, number of scrapes, and number of targets that are up."""
-        up = sum(self._up.values())
+        up = sum(scrape.error is None for scrape in self._latest.values())
         counts = f"{sum(self._answered.values()):,} scrapes, {sum(self._failed.values()):,} failed"
         return f"{clock((now_ns() - self._begun_ns) / NS_PER_S)} · {counts} · {up} of {len(self._answered)} targets up"
 
@@ -165,6 +157,8 @@ class ScrapeProgress:
         if self._terminal:
             print(file=sys.stderr)
         lines = [f"{folder}: {self.line()}"]
-        lines += [f"{target}: no metrics: {self._last_error.get(target, 'no answer')}" for target in self.silent]
-        lines += [replicas.left_out(target, count) for target, count in self._replicas.items() if count > 1]
+        errors = {target: scrape.error for target, scrape in self._latest.items()}
+        lines += [f"{target}: no metrics: {errors.get(target, 'no answer')}" for target in self.silent]
+        several = ((scrape.target, scrape.replicas) for scrape in self._latest.values() if scrape.replicas > 1)
+        lines += [replicas.left_out(*each) for each in several]
         return "\n".join(lines)

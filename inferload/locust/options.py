@@ -202,18 +202,14 @@ def check(options: Any, program: Program = _ANY_SCENARIO) -> CheckedOptions:
     if own.run_dir is not None:
         rundir.check(own.run_dir)
     if own.progress_file is not None:
-        _appendable(own.progress_file)
+        with explained(f"--progress-file {own.progress_file}", "name a file that can be written"):
+            own.progress_file.open("a", encoding="utf-8").close()
     listen_address.check_free(_listening(options, own))
     if own.tls.names_files:
         own.tls.context()
     own.outputs.prepare()
     Sessions(scenario, DataContext(options.scenario)).open()
     return CheckedOptions(own, loaded)
-
-
-def _appendable(path: Path) -> None:
-    with explained(f"--progress-file {path}", "name a file that can be written"):
-        path.open("a", encoding="utf-8").close()
 
 
 def own_settings(options: Any) -> ProcessSettings:

@@ -158,13 +158,9 @@ def _loaded_code(environment: Any, imported: frozenset[str]) -> LoadedCode:
     """Return the code of this process. `imported`: files that were imported with the locustfiles."""
     option, files = environment.parsed_options.locustfile, environment.parsed_locustfiles or ()
     received = option == "-"
-    folder, names = (
-        tempfile.gettempdir(),
-        {Path(urlsplit(word).path).name for word in option.split(",") if "://" in word},
-    )
-    single = [
-        file for file in files if received or (os.path.dirname(file) == folder and os.path.basename(file) in names)
-    ]
+    names = {Path(urlsplit(word).path).name for word in option.split(",") if "://" in word}
+    downloaded = {os.path.join(tempfile.gettempdir(), name) for name in names}
+    single = [file for file in files if received or file in downloaded]
     return LoadedCode(files, single=single, received=received, imported=imported)
 
 
@@ -254,7 +250,7 @@ def _export_metrics(controller: "Controller", address: ListenAddress) -> None:
     from inferload.run.exporter.exporter import Exporter  # of the master only
 
     runner = controller.environment.runner
-    exporter = Exporter(lambda: controller.latest, lambda: int(runner.user_count))
+    exporter = Exporter(lambda: controller.execution.latest, lambda: int(runner.user_count))
     try:
         exporter.listen(address)
     except UsageError as error:

@@ -121,7 +121,6 @@ def is_loaded(kind: type) -> bool:
 
 
 def _below(kind: Any) -> Iterator[Any]:
-    """Yield the classes that derive from a class."""
     for each in kind.__subclasses__():
         yield each
         yield from _below(each)

@@ -14,10 +14,6 @@ logger = logging.getLogger(__name__)
 left_out: set[str] = set()  # names of adaptations that this process left out, since the installed Locust differs
 
 
-def _nothing() -> None:
-    """Apply nothing: the adaptation is a function that is called later."""
-
-
 class Adaptation(Struct, frozen=True):
     """A change to Locust, or a use of its private parts.
 
@@ -29,7 +25,7 @@ class Adaptation(Struct, frozen=True):
     name: str
     fits: Callable[[], bool]
     consequence: str
-    apply: Callable[[], None] = _nothing
+    apply: Callable[[], object] = lambda: None  # of a function that is called later
     figures: bool = False
     workers: bool = False
     required: bool = False

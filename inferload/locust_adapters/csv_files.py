@@ -35,15 +35,13 @@ _MAX_ROWS = 50  # written without yielding to other greenlets
 _REPORT_S = 4.0  # Locust's workers report every three seconds
 PERCENTILES = (0.50, 0.66, 0.75, 0.80, 0.90, 0.95, 0.98, 0.99, 0.999, 0.9999, 1.0)
 _NAMES = get_readable_percentiles(list(PERCENTILES))
-_STATS_COLUMNS = [
-    "Type", "Name", "Request Count", "Failure Count", "Median Response Time", "Average Response Time", "Min Response Time",
-    "Max Response Time", "Average Content Size", "Requests/s", "Failures/s", *_NAMES,
+_TOTALS = [
+    "Request Count", "Failure Count", "Median Response Time", "Average Response Time", "Min Response Time",
+    "Max Response Time", "Average Content Size",
 ]  # fmt: skip
-_HISTORY_COLUMNS = [
-    "Timestamp", "User Count", "Type", "Name", "Requests/s", "Failures/s", *_NAMES, "Total Request Count",
-    "Total Failure Count", "Total Median Response Time", "Total Average Response Time", "Total Min Response Time",
-    "Total Max Response Time", "Total Average Content Size",
-]  # fmt: skip
+_RATES = ["Requests/s", "Failures/s", *_NAMES]
+_STATS_COLUMNS = ["Type", "Name", *_TOTALS, *_RATES]
+_HISTORY_COLUMNS = ["Timestamp", "User Count", "Type", "Name", *_RATES, *(f"Total {name}" for name in _TOTALS)]
 
 
 class Rates:
@@ -117,7 +115,10 @@ class HistoryWriter:
         self._write_rows()
         self._history.flush()
         stats = self._environment.stats
-        rows = [_stats_row(entry, *self._rates.total(entry)) for entry in _entries(stats)]
+        rows = [
+            [entry.method, entry.name, *_total_columns(entry), *_rate_columns(entry, self._rates.total(entry))]
+            for entry in _entries(stats)
+        ]
         self._write_table(rundir.LOCUST_STATS, _STATS_COLUMNS, rows)
         self._write_table(
             rundir.LOCUST_FAILURES,
@@ -160,7 +161,8 @@ class HistoryWriter:
         for number, entry in enumerate(_entries(self._environment.stats)):
             if number % _MAX_ROWS == _MAX_ROWS - 1:
                 gevent.sleep(0)  # hundreds of rows would block the event loop for tens of milliseconds
-            rows.append([now_s, users, *_history_row(entry, *self._rates.current(entry))])
+            rates = _rate_columns(entry, self._rates.current(entry))
+            rows.append([now_s, users, entry.method or "", entry.name, *rates, *_total_columns(entry)])
         self._history.add(_lines(rows))
 
 
@@ -197,17 +199,12 @@ def _percentiles(entry: Any) -> list[float | str]:
     return [_ms(buckets[bisect_right(shorter, int(entry.num_requests * q)) - 1][0]) for q in PERCENTILES]
 
 
-def _stats_row(entry: Any, rps: float, fail_per_s: float) -> list[Any]:
-    return [
-        entry.method, entry.name, entry.num_requests, entry.num_failures, _ms(entry.median_response_time),
-        _ms(entry.avg_response_time), _ms(entry.min_response_time or 0), _ms(entry.max_response_time),
-        round(entry.avg_content_length, 3), round(rps, 6), round(fail_per_s, 6), *_percentiles(entry),
-    ]  # fmt: skip
+def _rate_columns(entry: Any, per_s: tuple[float, float]) -> list[Any]:
+    return [*(round(rate, 6) for rate in per_s), *_percentiles(entry)]
 
 
-def _history_row(entry: Any, rps: float, fail_per_s: float) -> list[Any]:
+def _total_columns(entry: Any) -> list[Any]:
     return [
-        entry.method or "", entry.name, round(rps, 6), round(fail_per_s, 6), *_percentiles(entry),
         entry.num_requests, entry.num_failures, _ms(entry.median_response_time), _ms(entry.avg_response_time),
         _ms(entry.min_response_time or 0), _ms(entry.max_response_time), round(entry.avg_content_length, 3),
     ]  # fmt: skip

@@ -45,7 +45,7 @@ class FirstOfEach(logging.Filter):
         if not isinstance(error, Exception):
             return True
         if isinstance(error, UsageError):
-            record.msg, record.args = "%s", (located(error),)
+            record.msg, record.args = "%s", (": ".join(filter(None, (location(error.__traceback__), str(error)))),)
         return self._is_first((type(error), _origin(error.__traceback__)))
 
     def take_listeners(self) -> dict[str, int]:
@@ -83,11 +83,6 @@ def location(trace: TracebackType | None) -> str | None:
     path, line = lines[-1]
     here = Path.cwd()
     return f"{Path(path).relative_to(here) if Path(path).is_relative_to(here) else path}:{line}"
-
-
-def located(error: BaseException) -> str:
-    at = location(error.__traceback__)
-    return str(error) if at is None else f"{at}: {error}"
 
 
 first_of_each = FirstOfEach()

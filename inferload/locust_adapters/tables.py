@@ -1,7 +1,6 @@
 """Locust's tables of requests: buckets, bounds, batches, final tables."""
 
 import contextlib
-import logging
 import math
 import os
 import sys
@@ -17,9 +16,7 @@ import numpy.typing as npt
 
 from inferload.locust_adapters import compat
 from inferload.locust_adapters.compat import names_in, parameters
-from inferload.turns.bounded_names import OTHER_NAMES, BoundedNames, overflow_text
-
-logger = logging.getLogger(__name__)
+from inferload.turns.bounded_names import OTHER_NAMES, BoundedNames
 
 OWN_ROWS = ("TURN", "TTFT", "ITL")  # types of the rows of turns in Locust's table
 FINAL_TABLES = ("print_stats", "print_percentile_stats", "print_error_report")  # of locust.stats
@@ -110,7 +107,7 @@ def _bounded_entries(base: Any) -> Any:
 
         def __init__(self, request_stats: Any) -> None:
             super().__init__(request_stats)
-            self._requests = BoundedNames()
+            self._requests = BoundedNames(kind="requests")
             self._turns = {kind: BoundedNames() for kind in OWN_ROWS}
 
         def __missing__(self, key: tuple[str, str]) -> Any:
@@ -121,12 +118,7 @@ def _bounded_entries(base: Any) -> Any:
                 super().__setitem__(key, entry)
 
         def _admits(self, key: tuple[str, str]) -> bool:
-            names = self._turns.get(key[1], self._requests)
-            if key[0] == OTHER_NAMES or names.admits(key):
-                return True
-            if names.overflows == 1 and names is self._requests:
-                logger.warning("%s", overflow_text("requests"))
-            return False
+            return key[0] == OTHER_NAMES or self._turns.get(key[1], self._requests).admits(key)
 
     return BoundedEntries
 
@@ -210,7 +202,7 @@ def omit_final_tables() -> None:
     if "final_tables" in compat.left_out:
         return
     for name in FINAL_TABLES:
-        setattr(locust.stats, name, _print_nothing)
+        setattr(locust.stats, name, lambda *_arguments, **_options: None)
 
 
 def prints_json() -> bool:
@@ -239,7 +231,3 @@ def keep_stdout_for_json() -> None:
 def omit_json(options: Any) -> None:
     """Have a forked worker print and write no statistics: those of all workers are the master's."""
     options.json, options.json_file = False, None
-
-
-def _print_nothing(*_arguments: object, **_options: object) -> None:
-    """Stand in for a function that prints a table."""

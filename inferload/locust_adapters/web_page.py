@@ -57,7 +57,8 @@ def read_start_form(web_ui: Any) -> Any:
     asked.runner = None  # a web UI with a runner renders its page's figures
     reader = WebUI(asked, "", 0, delayed_start=True, stats_csv_writer=web_ui.stats_csv_writer)
     reader.userclass_picker_is_active = web_ui.userclass_picker_is_active
-    asked.runner = SimpleNamespace(state=real.runner.state, start=_nothing, stop=_nothing, start_shape=_nothing)
+    nothing = dict.fromkeys(("start", "stop", "start_shape"), lambda *_arguments: None)
+    asked.runner = SimpleNamespace(state=real.runner.state, **nothing)
     try:
         answer = reader.app.view_functions["locust.swarm"]().get_json()
     except (ValueError, TypeError) as error:  # Locust converts a field to the type of its option
@@ -70,10 +71,6 @@ def read_start_form(web_ui: Any) -> Any:
     if request.form.get("run_time") == "":  # Locust keeps the last run's time
         asked.parsed_options.run_time = None
     return asked
-
-
-def _nothing(*_arguments: Any) -> None:
-    """Start or stop no users."""
 
 
 @contextlib.contextmanager

@@ -1,6 +1,7 @@
 """A master process for tests of the controller: its runs have no workers, no server and no figures."""
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -24,7 +25,7 @@ class FakeRun:
 
     def __init__(self, process: "FakeProcess", setup: Any) -> None:
         self.setup = setup
-        self.spec, self.directory, self.arm = setup.spec, setup.directory, setup.arm
+        self.spec, self.directory, self.arm = setup.preflight.spec, setup.directory, setup.arm
         self.changes: list[tuple[int, str]] = []
         self.stops: list[str] = []
         self.starts_ended = 0
@@ -34,7 +35,7 @@ class FakeRun:
         self.aborts = 0
         self.load = self
         self.steering = SimpleNamespace(change_users=self.change_users)
-        self.totals = SimpleNamespace(errors=SimpleNamespace(texts=[]))
+        self.inbox = SimpleNamespace(totals=SimpleNamespace(errors=SimpleNamespace(texts=[])))
         self.roster = SimpleNamespace(members=[])
         self.anchor, self.salt = None, "salt"
         self.preflight = SimpleNamespace(canaries=None)
@@ -125,7 +126,7 @@ class FakeProcess:
             "MasterRun": self._new_run,
             "HistoryWriter": lambda *arguments: self.write_history(),
             "_live": lambda run: SimpleNamespace(over=True, close=lambda: None),
-            "_begin_progress": lambda run, status_lines: lambda: None,
+            "_progress": lambda run, status_lines: nullcontext(),
             "finish.begin": lambda run: None,
             "finish.conclude": lambda run, errors: self._conclude(run),
         }.items():
@@ -208,7 +209,7 @@ class FakeProcess:
     def _conclude(self, run: FakeRun) -> RunResult:
         self.reach(f"{run.arm} is concluded")
         outcome = {"state": "passed", "headline": "", "exit_code": self.exit_code(run)}
-        return RunResult(run.directory.path, summaries.summary({"outcome": outcome}), "engine")
+        return RunResult(run.directory.path, summaries.summary({"outcome": outcome}))
 
     def _write(self, summaries: dict[str, Any]) -> None:
         self.summaries = summaries

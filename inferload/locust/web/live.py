@@ -13,19 +13,11 @@ from inferload.locust.web import routes
 from inferload.locust.web.routes import Routes
 from inferload.run.master.controller import Controller
 
-PAGE_SCRIPTS = ("start_form.js", "live_tab.js")  # of Locust's page
-_STATIC = {
-    "live.html": "text/html",
-    "live.css": "text/css",
-    "live.js": "text/javascript",
-    "live_charts.js": "text/javascript",
-    "live_steer.js": "text/javascript",
-    "live_tab.js": "text/javascript",
-    "start_form.js": "text/javascript",
-    "uPlot.iife.min.js": "text/javascript",
-    "uPlot.min.css": "text/css",
-}
+PAGE_SCRIPTS = ("start_form.js", "live_tab.js")  # of Locust's page, beside RUN_LINE
+RUN_LINE = "run_line.js"
 _VENDORED = ("uPlot.iife.min.js", "uPlot.min.css")
+_STATIC = ("live.html", "live.css", "live.js", "live_charts.js", "live_steer.js", RUN_LINE, *PAGE_SCRIPTS, *_VENDORED)
+_TYPES = {"html": "text/html", "css": "text/css", "js": "text/javascript"}
 _LONGEST_NAME = 500
 _MOST_DIGITS = 15
 
@@ -33,18 +25,19 @@ _MOST_DIGITS = 15
 def attach(web_ui: Any, controller: Controller, routes: Routes) -> None:
     tabs = list(web_ui.template_args.get("extended_tabs") or [])
     web_ui.template_args["extended_tabs"] = [*tabs, {"title": "Inference", "key": "inference"}]
-    routes.add("/inference", "inferload_page", lambda: _static("live.html"))
-    routes.add("/inferload/static/<name>", "inferload_static", _static)
+    routes.add("/inference", "inferload_page", lambda: static("live.html"))
+    routes.add("/inferload/static/<name>", "inferload_static", static)
     routes.add("/inferload/live", "inferload_live", lambda: _json(live_document(controller)))
     routes.add("/inferload/steer", "inferload_steer", lambda: _steered(controller), "POST")
 
 
-def _static(name: str) -> Response:
+def static(name: str) -> Response:
+    """Answer with a file of the pages."""
     if name not in _STATIC:
         return Response(status=404)  # with a login, Locust would answer an exception with 200
     folder = files("inferload.locust.web")
     path = folder.joinpath("vendor", "uplot", name) if name in _VENDORED else folder.joinpath(name)
-    response = Response(path.read_text("utf-8"), mimetype=_STATIC[name])
+    response = Response(path.read_text("utf-8"), mimetype=_TYPES[name.rpartition(".")[2]])
     response.headers["Cache-Control"] = "no-cache"
     return response
 
@@ -65,7 +58,7 @@ def live_document(controller: Controller) -> dict[str, Any]:
         "trouble": None if controller.trouble is None else escaped(controller.trouble),
     }
     document["steer"] = _steer_state(controller)
-    live = controller.live
+    live = controller.execution.live
     if live is None:
         return document | {"run": None}
     known = request.args.get("run") == live.run_id

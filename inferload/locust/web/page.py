@@ -3,7 +3,6 @@
 import json
 import logging
 from collections.abc import Collection
-from importlib.resources import files
 from typing import Any
 
 from flask import Response, jsonify, make_response
@@ -18,12 +17,9 @@ from inferload.locust.web.runs import RunPages
 from inferload.locust.web.start import StartForm
 from inferload.locust_adapters import web_page
 from inferload.run.master.controller import Controller
-from inferload.run.master.lifecycle.master_run import MasterRun
 from inferload.run.master.so_far import measurement_so_far
 
 logger = logging.getLogger(__name__)
-
-_SCRIPT = "run_line.js"
 
 
 def attach(web_ui: Any, controller: Controller, redaction: Redaction, scenarios: Collection[str]) -> None:
@@ -38,7 +34,7 @@ def attach(web_ui: Any, controller: Controller, redaction: Redaction, scenarios:
     routes.extend("/user", lambda view: _changed_class(web_ui, view))
     routes.extend("/stats/requests", lambda view: _agreeing(controller, make_response(view())))
     routes.extend("/stats/reset", lambda view: _reset(controller, view))
-    routes.add(f"/inferload/{_SCRIPT}", "inferload_script", _script)
+    routes.add(f"/inferload/{live.RUN_LINE}", "inferload_script", lambda: live.static(live.RUN_LINE))
     routes.add("/inferload/status", "inferload_status", lambda: jsonify(status(controller)))
     routes.add("/inferload/form", "inferload_form", lambda: jsonify(form.values()))
     live.attach(web_ui, controller, routes)
@@ -84,28 +80,20 @@ def _agreeing(controller: Controller, response: Response) -> Response:
         return response
     document, run = response.get_json(), controller.run
     if controller.under_way:
-        working = _in_flight(run) if run is not None and run.ending else None
+        working = run.roster.in_flight if run is not None and run.ending else None
         document = web_page.shown_under_way(document, preparing=run is None, working=working)
     else:
         document = web_page.shown_ended(document)
     return Response(json.dumps(document), mimetype="application/json")
 
 
-def _in_flight(run: MasterRun) -> int:
-    return sum(member.in_flight for member in run.roster.present)
-
-
 def _with_scripts(response: Response, base: str) -> Response:
     if response.mimetype == "text/html":
         page = response.get_data(as_text=True)
-        for script in (_SCRIPT, *(f"static/{name}" for name in live.PAGE_SCRIPTS)):
+        for script in (live.RUN_LINE, *(f"static/{name}" for name in live.PAGE_SCRIPTS)):
             page = web_page.with_script(page, f"{base}/inferload/{script}")
         response.set_data(page)
     return response
-
-
-def _script() -> Response:
-    return Response(files("inferload.locust.web").joinpath(_SCRIPT).read_text("utf-8"), mimetype="text/javascript")
 
 
 # Beginnings of errors of the start, and the field of the form that each is about.
@@ -127,7 +115,7 @@ _FIELDS = (
 
 def status(controller: Controller) -> dict[str, Any]:
     """Return the current values of the page's status line."""
-    run, result = controller.run, controller.result
+    run, result = controller.run, controller.execution.result
     trouble = controller.trouble
     state: dict[str, Any] = {"trouble": trouble, "wall_ns": wall_ns(), "preparing": controller.preparing}
     if trouble is not None:
@@ -138,12 +126,12 @@ def status(controller: Controller) -> dict[str, Any]:
             "run_dir": str(run.directory.path),
             "engine": run.preflight.engine,
             "scenario": run.spec.scenario.name,
-            "phase": run.phase(),
+            "phase": run.phases.now(),
             "load": run.steering.load(),
-            "elapsed_s": round(run.elapsed_s(), 1),
+            "elapsed_s": round(run.phases.elapsed_s(), 1),
             "draining": run.stop.is_set(),
             "steady": run.steadiness.now,
-            "in_flight": _in_flight(run),
+            "in_flight": run.roster.in_flight,
             "workers_lost": [member.name for member in run.roster.gone],
             "measurement_so_far": None if so_far is None else so_far.words,
         }
@@ -154,6 +142,6 @@ def status(controller: Controller) -> dict[str, Any]:
             "outcome": result.summary.outcome.state,
             "headline": result.summary.outcome.headline,
             "measurement": result.summary.verdict.measurement,
-            "engine": result.engine,
+            "engine": result.summary.run.engine,
         }
     return state

@@ -6,6 +6,7 @@ import tempfile
 import zipfile
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from functools import partial
 from importlib.resources import files
 from pathlib import Path
 from typing import IO, Any, cast
@@ -71,17 +72,17 @@ class RunPages:
 
     def add_to(self, routes: Routes) -> None:
         root = "/inferload/runs"
-        views: dict[str, tuple[str, Callable[..., Response]]] = {
-            root: ("GET", self.page),
-            f"{root}/compare": ("GET", self.compare),
-            f"{root}/<name>/{rundir.TURNS}.zip": ("GET", self.turns),
-            f"{root}/<name>/run.zip": ("GET", self.whole),
-            f"{root}/<name>/rerun": ("GET", self.confirm_rerun),
+        views: dict[str, Callable[..., Response]] = {
+            root: self.page,
+            f"{root}/compare": self.compare,
+            f"{root}/<name>/{rundir.TURNS}.zip": partial(self._archived, rundir.TURNS, "-turns"),
+            f"{root}/<name>/run.zip": partial(self._archived, "", ""),
+            f"{root}/<name>/rerun": self.confirm_rerun,
+            **{f"{root}/<name>/{file}": partial(self._file, file) for file in _TYPES},
         }
-        views |= {f"{root}/<name>/{file}": ("GET", self._sender(file)) for file in _TYPES}
-        for path, (method, view) in views.items():
+        for path, view in views.items():
             endpoint = f"inferload_runs{path.removeprefix(root)}".replace(".", "_")
-            routes.add(path, endpoint, self._answering(view), method)
+            routes.add(path, endpoint, self._answering(view))
         routes.add(f"{root}/<name>/rerun", "inferload_runs_begin_rerun", self._answering(self.rerun), "POST")
 
     def _answering(self, handler: Callable[..., Response]) -> Callable[..., Response]:
@@ -137,14 +138,9 @@ class RunPages:
 
     # -- files
 
-    def _sender(self, file: str) -> Callable[..., Response]:
-        def send(name: str) -> Response:
-            return self._file(self._path(name), file)
-
-        return send
-
-    def _file(self, folder: Path, file: str) -> Response:
+    def _file(self, file: str, name: str) -> Response:
         """Answer with a file of a run; a page of the report that is missing is written first."""
+        folder = self._path(name)
         path = folder / file
         if file in _PAGES and not rundir.is_plain(path) and rundir.is_plain(folder / rundir.SUMMARY):
             self._build("report", str(folder))
@@ -154,14 +150,10 @@ class RunPages:
         # Without an entity tag, which needs a path that is text; nothing is cached.
         return send_file(path, _TYPES[file], as_attachment=attached is not None, download_name=attached, etag=False)
 
-    def turns(self, name: str) -> Response:
-        """Answer with the turn records of a run as a zip archive."""
+    def _archived(self, folder: str, suffix: str, name: str) -> Response:
+        """Answer with a zip archive of a folder of a run, such as its turn records; "": of all its files."""
         path = self._path(name)
-        return _archive(path, path / rundir.TURNS, f"{name_of(path)}-turns.zip")
-
-    def whole(self, name: str) -> Response:
-        path = self._path(name)
-        return _archive(path, path, f"{name_of(path)}.zip")
+        return _archive(path, path / folder, f"{name_of(path)}{suffix}.zip")
 
     def _path(self, name: str) -> Path:
         """Return a run directory by its name in the list. The run under way is refused: its files are incomplete."""

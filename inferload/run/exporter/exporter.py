@@ -87,15 +87,13 @@ class Exporter:
 
     def _wait_s(self) -> float:
         """Return the longest interval of the last scrapes with some slack; 0 without two scrapes."""
-        at_ns = list(self._scrapes_ns)
-        longest_ns = max((later - earlier for earlier, later in pairwise(at_ns)), default=0)
-        longest_s = longest_ns / NS_PER_S
+        longest_s = max((later - earlier for earlier, later in pairwise(self._scrapes_ns)), default=0) / NS_PER_S
         return min(max(_SLACK * longest_s, longest_s + _LEAST_SLACK_S), _LONGEST_WAIT_S) if longest_s else 0.0
 
 
 def state(run: MasterRun, users: int) -> RunState:
     summary, scenario = run.summary, run.spec.scenario
-    recent = run.recorder.recent.figures(run.elapsed_s()) if run.summary is None else None
+    recent = run.recorder.recent.figures(run.phases.elapsed_s()) if run.summary is None else None
     warmed = scenario.phases.adaptive or scenario.phases.warmup_s > 0
     phases: tuple[Phase, ...] = ("warmup", "measure") if warmed else ("measure",)
     return RunState(
@@ -105,10 +103,10 @@ def state(run: MasterRun, users: int) -> RunState:
         engine=run.preflight.engine,
         version=__version__,
         started=[(phase, name) for phase in phases for name in run.preflight.sessions.classes],
-        tallies=run.totals.tallies,
-        health=run.totals.health,
-        phase=run.phase() if run.summary is None else None,
-        in_flight=sum(member.in_flight for member in run.roster.present),
+        tallies=run.inbox.totals.tallies,
+        health=run.inbox.totals.health,
+        phase=run.phases.now() if run.summary is None else None,
+        in_flight=run.roster.in_flight,
         users=users if run.summary is None else 0,  # Locust's users may still run, without a load
         offered_sessions_per_s=None if recent is None else recent[OFFERED.key],
         achieved_sessions_per_s=None if recent is None else recent[ACHIEVED.key],

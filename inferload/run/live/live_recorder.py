@@ -130,10 +130,8 @@ class LiveRecorder:
 
     def close_second(self, at_s: float, instant: Instant) -> None:
         """Add the point of the second that ends `at_s` seconds after the load began."""
-        reports, values = (
-            self.reports,
-            dict[str, float | None](zip(LOAD, (instant.in_flight, instant.users), strict=True)),
-        )
+        reports = self.reports
+        values: dict[str, float | None] = dict(zip(LOAD, (instant.in_flight, instant.users), strict=True))
         figures = reports.recent.figures(at_s)
         values |= _client(figures)
         for name, recent in reports.classes.items():

@@ -1,5 +1,6 @@
 """Lines of the scraper as a window of server figures: the newest gauges, and counters over the last scrapes. No I/O."""
 
+import math
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -47,28 +48,23 @@ class LiveWindow(Struct, frozen=True):
 
     def delta(self, reading: Reading) -> Floats:
         """Return the increase of a counter; unknown if the newest scrape lacks it, or after a restart."""
-        ends = self._ends(reading)
-        if ends is None:
-            return UNKNOWN
-        lasted_s = ends[1][0] - ends[0][0]
+        increase, lasted_s = self._increase(reading)
         share = 1.0 if self.seconds is None or lasted_s <= self.seconds else self.seconds / lasted_s
-        return np.asarray((ends[1][1] - ends[0][1]) * share)
+        return np.asarray(increase * share)
 
     def per_s(self, reading: Reading) -> Floats:
         """Return the mean rate of a counter."""
-        ends = self._ends(reading)
-        return (
-            UNKNOWN
-            if ends is None
-            else np.asarray((ends[1][1] - ends[0][1]) / max(_SHORTEST_S, ends[1][0] - ends[0][0]))
-        )
+        increase, lasted_s = self._increase(reading)
+        return np.asarray(increase / max(_SHORTEST_S, lasted_s))
 
     def restarts(self) -> Floats:
         """Return that restarts are unknown: only figures over a whole phase count them."""
         return UNKNOWN
 
-    def _ends(self, reading: Reading) -> tuple[tuple[float, float], tuple[float, float]] | None:
+    def _increase(self, reading: Reading) -> tuple[float, float]:
+        """Return the increase of a counter, and the seconds in which it increased; both NaN if unknown."""
         name = reading.name
         found = [(at_s, values[name]) for at_s, values in self.scrapes if name in values]
-        fresh = len(found) > 1 and name in self.scrapes[-1][1]
-        return (found[0], found[-1]) if fresh and found[-1][1] >= found[0][1] else None
+        if len(found) < 2 or name not in self.scrapes[-1][1] or found[-1][1] < found[0][1]:
+            return math.nan, math.nan
+        return found[-1][1] - found[0][1], found[-1][0] - found[0][0]

@@ -95,15 +95,14 @@ def badge_so_far(
     counts: SoFar,
     gates: Sequence[Mapping[str, Any]],
     lost: Sequence[str],
-    others: Sequence[str] = (),
-    messages: Sequence[str] = (),
+    troubles: Sequence[str] = (),
     *,
     measurement: validity.SoFar | None = None,
 ) -> dict[str, Any]:
     """Return the badge of a run in progress: `failing` if a gate fails, or turns fail without gates.
 
     `doubtful`: load is missing, the measurement would not be valid, or turns or other requests failed although no gate fails.
-    `others`: failures of other requests and exceptions of tasks, as text. `messages`: first messages of failed turns.
+    `troubles`: first messages of failed turns, failures of other requests and exceptions of tasks.
     """
     total = counts.tallies.total()
     broken = [gate["gate"] for gate in gates if gate["passed"] is False]
@@ -111,7 +110,7 @@ def badge_so_far(
     if total.failed:
         text = f"{count_text(total.failed, total.ok)}: {counts_by_name(total.by_failure)}"
         failing = [text, *failing] if not gates else [*failing, text]
-    failing += [*messages, *others]
+    failing += troubles
     doubts = [f"worker {name} lost: its part of the load is missing" for name in lost]
     if measurement is not None:
         doubts += [f"would be {reason.level}: {reason.code}: {reason.text}" for reason in measurement.reasons]

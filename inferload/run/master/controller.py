@@ -18,7 +18,6 @@ from inferload.results.documents.manifest_document import Manifest
 from inferload.results.verdict.outcome import WORKERS_ENDED
 from inferload.run.master.end_report import EndReport, Outcome
 from inferload.run.master.execution import Execution
-from inferload.run.master.finish import RunResult
 from inferload.run.master.lifecycle.master_run import MasterRun
 from inferload.run.master.lifecycle.phases import LoadStage
 from inferload.run.master.lifecycle.preflight import server_urls
@@ -31,7 +30,6 @@ from inferload.run.process.run_spec import FormValues, LoadOptions, RunOptions, 
 from inferload.run.process.settings import ProcessSettings
 
 if TYPE_CHECKING:
-    from inferload.run.master.live import LiveRun
     from inferload.run.process.rerun import CommandLine
 
 logger = logging.getLogger(__name__)
@@ -60,9 +58,7 @@ class Controller:
         self._users = LocustUsers(environment, self.start, self.stop)
         self.process = ProcessEnd(environment, lambda: self.under_way)
         self._end_report = EndReport(environment, own)
-        self._execution = Execution(
-            environment, own, workers, self._stages, self._users, self.process, self._end_report
-        )
+        self.execution = Execution(environment, own, workers, self._stages, self._users, self.process, self._end_report)
         runners.share_among(environment, self._members)
         inbox.register_handlers(self._runner, lambda: None if self.run is None else self.run.inbox)
 
@@ -88,7 +84,7 @@ class Controller:
         if self.run is None:
             if self._stages.stage is Stage.OVER or self.process.quitting:
                 return  # a tick of a LoadTestShape, or Locust's reaction to a worker that joins or leaves
-            self._begin(self._resolved(user_count, spawn_rate))
+            self._begin(lambda: resolve(self.options_for(user_count, spawn_rate, self.environment)))
             if self._users.in_shape:
                 self._stages.load_begun.wait()  # the time of a LoadTestShape begins with the load
             return
@@ -109,7 +105,7 @@ class Controller:
 
     def quitting(self, environment: Any, **_others: Any) -> None:
         """Finish the run before Locust ends the process."""
-        self.process.begin()
+        self.process.quitting = True
         if self._workers_are_silent():  # Locust quits after the last worker
             self._stages.stop(WORKERS_ENDED)
             if self.run is not None:
@@ -136,21 +132,6 @@ class Controller:
     def trouble(self) -> str | None:
         """Why the last start was refused."""
         return self._stages.trouble
-
-    @property
-    def latest(self) -> MasterRun | None:
-        """The run, or after its end the last one that was prepared."""
-        return self._execution.latest
-
-    @property
-    def result(self) -> RunResult | None:
-        """Result of the last pass that has ended."""
-        return self._execution.result
-
-    @property
-    def live(self) -> "LiveRun | None":
-        """Live figures of the current run, or of the last one; None without a web UI."""
-        return self._execution.live
 
     def _members(self) -> set[str] | None:
         """Return Locust's IDs of the run's workers; None without a run, and in a local run."""
@@ -182,7 +163,7 @@ class Controller:
             outcome = Outcome()
             self._end_report.stopped_early(outcome, by)
             self._end_report.write_outputs(outcome)
-        process.signal()
+        process.signalled = True
         self._stages.stop(by)  # a second pass does not begin
         if run is None:
             gevent.spawn(process.quit)
@@ -217,7 +198,7 @@ class Controller:
         """Resolve options and check the server before a run begins; UsageError if no run is possible."""
         self._stages.trouble = None
         try:
-            self._execution.admit(resolve(run_options))
+            self.execution.admit(resolve(run_options))
         except UsageError as error:
             self._stages.trouble = str(error)
             raise
@@ -252,10 +233,10 @@ class Controller:
         if self.environment.shape_class is not None:
             raise UsageError("a LoadTestShape sets the load of this process; start it from the page")
         spec = repeated(manifest, self._run_options(self.environment).program, seed, self._command_line)
-        self._execution.admit(spec)
+        self.execution.admit(spec)
         self._refuse_second_run()  # one may have begun during the preflight
         self._users.classes, self.environment.host = None, spec.target.api_url()
-        self._begin(spec)
+        self._begin(lambda: spec)
         self._stages.load_begun.wait(_LOAD_BEGINS_S)
         if self.trouble is not None:
             raise UsageError(self.trouble)
@@ -275,12 +256,6 @@ class Controller:
         """Return the options in an environment, with the given users and spawn rate."""
         return replace(self._run_options(environment), users=users, spawn_per_s=spawn_rate)
 
-    def _resolved(self, users: int, spawn_rate: float) -> RunSpec | UsageError:
-        try:
-            return resolve(self.options_for(users, spawn_rate, self.environment))
-        except UsageError as error:
-            return error
-
-    def _begin(self, spec: RunSpec | UsageError) -> None:
+    def _begin(self, resolved: Callable[[], RunSpec]) -> None:
         self._stages.begin()
-        gevent.spawn(self._execution.execute, spec)
+        gevent.spawn(self.execution.execute, resolved)

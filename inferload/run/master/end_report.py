@@ -54,10 +54,6 @@ class EndReport:
         why = [(level, line) for line in ci.explanation(result.summary, _MAX_REASONS)]
         self._log(*why, (logging.INFO, f"report: {result.page}"), (level, result.summary.outcome.headline))
 
-    def passes_ended(self, outcome: Outcome) -> None:
-        """Set the exit code of a run whose passes have ended."""
-        self._environment.process_exit_code = gravest(outcome.codes)
-
     def refused(self, outcome: Outcome, why: str, text: str) -> None:
         """Log the reason of a refused start, and set exit code 2. `text`: for pipelines."""
         self._log((logging.ERROR, why))

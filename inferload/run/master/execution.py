@@ -3,7 +3,7 @@
 import logging
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +18,7 @@ from inferload.locust_adapters import runners
 from inferload.locust_adapters.csv_files import HistoryWriter
 from inferload.locust_adapters.logs import first_of_each
 from inferload.locust_adapters.process import WorkerCount
-from inferload.results.verdict.outcome import SIGNAL_CODES
+from inferload.results.verdict.outcome import SIGNAL_CODES, gravest
 from inferload.run.master import finish
 from inferload.run.master.end_report import EndReport, Outcome
 from inferload.run.master.finish import RunResult
@@ -66,13 +66,13 @@ class Execution:
         """Check the server before a run begins; UsageError if no run is possible."""
         self._admitted = spec, preflight(spec, self.own)
 
-    def execute(self, spec: RunSpec | UsageError) -> None:
+    def execute(self, resolved: Callable[[], RunSpec]) -> None:
         """Execute a run; one with a cold and a warm pass, both in turn unless a stop is requested before the second.
 
         `_outcome` has the outcome of every failure, and of a stop before the load. The process ends or goes on afterwards.
         """
         with self._outcome() as outcome:
-            passes = self._passes(spec)
+            passes = self._passes(resolved())
             for current in passes.todo:
                 self._begin_pass(passes, current)
                 findings = self._check(passes.spec)
@@ -92,7 +92,7 @@ class Execution:
                 if early:
                     break
                 passes.ended(current, result.run_dir, run.salt)
-            self.end_report.passes_ended(outcome)
+            self.environment.process_exit_code = gravest(outcome.codes)
             if not self.process.headless:
                 self.users.stop()
         self.process.run_over()
@@ -136,10 +136,8 @@ class Execution:
 
     # -- passes
 
-    def _passes(self, spec: RunSpec | UsageError) -> Passes:
-        """Return the passes of a run. UsageError if its options, or the directory of a pass, cannot be used."""
-        if isinstance(spec, UsageError):
-            raise spec
+    def _passes(self, spec: RunSpec) -> Passes:
+        """Return the passes of a run. UsageError if the directory of a pass cannot be used."""
         path = self.own.run_dir or self.own.runs_folder / rundir.default_name(spec.scenario.name)
         passes = Passes(spec, cache_passes.passes(spec.scenario.cache), path)
         for current in passes.todo:
@@ -194,7 +192,7 @@ class Execution:
         directory = RunDirectory(*in_thread(cache_passes.create_folder, passes.path, current, self._numbers_folders))
         if self.latest is not None:
             first_of_each.take_listeners()  # exceptions of `test_stop` listeners of the earlier run
-        setup = RunSetup(findings.spec, findings, directory, self.own, current.arm, passes.earlier, self.workers.most)
+        setup = RunSetup(findings, directory, self.own, current.arm, passes.earlier, self.workers.most)
         run = MasterRun(setup, self.environment.runner)
         run.steering.start_users, run.steering.end_start = self._steer_users, self.users.end_steered_start
         self.stages.run = run  # its inbox receives the replies of the workers that are set up from now on
@@ -230,15 +228,14 @@ class Execution:
             raise UsageError(
                 f"run directory {run.directory.path}: {rundir.reason(error)}; name another with --run-dir"
             ) from error
-        end_progress = _begin_progress(run, status_lines=self.process.headless)
         live = self.live = None if self.process.headless else _live(run)
         try:
-            yield tables
+            with _progress(run, status_lines=self.process.headless):
+                yield tables
         except Exception:
             run.close()
             raise
         finally:
-            end_progress()
             self.users.end_starts_by_hand()
             if live is not None:
                 live.close()
@@ -251,7 +248,7 @@ class Execution:
 
     def _conclude(self, run: MasterRun, tables: HistoryWriter) -> RunResult:
         with logged_wait(logger, lambda: f"writing tables, documents and report in {run.directory.path}"):
-            tables.finish(run.totals.errors.texts)
+            tables.finish(run.inbox.totals.errors.texts)
             result = finish.conclude(run, tables.errors)
         self.end_report.concluded(result)
         self.result = result
@@ -305,25 +302,20 @@ def _live(run: MasterRun) -> "LiveRun":
     return LiveRun(run)
 
 
-def _begin_progress(run: MasterRun, status_lines: bool) -> Callable[[], None]:
-    """Begin the progress file, and status lines or --live if the log is a terminal. Return a function that ends both.
+def _progress(run: MasterRun, status_lines: bool) -> ExitStack:
+    """Begin the progress file, and status lines or --live if the log is a terminal; the context that is returned ends both.
 
     A run without them imports nothing for it.
     """
-    status, ends = StatusLines(sys.stderr), []
+    status, progress = StatusLines(sys.stderr), ExitStack()
     if run.own.progress_file is not None or (status_lines and status.enabled):
         from inferload.run.master.so_far import LiveFigures, LiveStatus, ProgressFile
 
         if run.own.progress_file is not None:
-            ends.append(ProgressFile(run, run.own.progress_file).close)
+            progress.callback(ProgressFile(run, run.own.progress_file).close)
         if status_lines and status.enabled:
             display = LiveFigures if run.own.live else LiveStatus
-            ends.append(display(run, status).close)
+            progress.callback(display(run, status).close)
     if status_lines and run.own.live and not status.enabled:
         logger.warning("--live: stderr is no terminal, or TERM is dumb; the run shows no live figures")
-
-    def end() -> None:
-        for close in ends:
-            close()
-
-    return end
+    return progress

@@ -44,7 +44,6 @@ class RunResult(Struct, frozen=True):
 
     run_dir: Path
     summary: Summary
-    engine: str
     page: Path = Path()  # the report, or the run directory if there is none
 
 
@@ -93,7 +92,7 @@ def conclude(run: MasterRun, csv_errors: Sequence[str] = ()) -> RunResult:
     page = folder / rundir.REPORT_HTML
     page = page if page.is_file() else folder
     _show(str(page))
-    return RunResult(folder, summary, run.preflight.engine, page)
+    return RunResult(folder, summary, page)
 
 
 def _targets_of(pages: Iterable[str]) -> tuple[str, ...]:
@@ -110,7 +109,7 @@ def counts_of(run: MasterRun, csv_errors: Sequence[str]) -> counted.Counts:
     return counted.Counts(
         about(run),
         counted.Plan(run.spec.scenario.resolved_text(), run.spec.origin, preflight.data.to_wire()),
-        counted.Prompts(run.salt, preflight.salts, preflight.vocabulary.exactness, preflight.template),
+        counted.Prompts(run.salt, preflight.salts, preflight.counted.vocabulary.exactness, preflight.counted.template),
         counted.Servers(
             tuple(targets),
             tuple(models_of(run.spec, preflight)),
@@ -125,11 +124,11 @@ def counts_of(run: MasterRun, csv_errors: Sequence[str]) -> counted.Counts:
         ),
         counted.Workers(tuple(member.ended() for member in run.roster.members), end.complete),
         counted.Totals(
-            run.totals.tallies.to_wire(),
-            run.totals.health.to_wire(),
-            run.totals.errors.to_wire(),
+            run.inbox.totals.tallies.to_wire(),
+            run.inbox.totals.health.to_wire(),
+            run.inbox.totals.errors.to_wire(),
             run.others(),
-            None if canaries is None else canaries.answers.document(run.totals.tallies),
+            None if canaries is None else canaries.answers.document(run.inbox.totals.tallies),
         ),
         counted.Policies(run.own.inconclusive, run.own.policy),
         counted.Defects(
@@ -180,7 +179,7 @@ def _write_documents(run: MasterRun, counts: counted.Counts, summary: Summary, l
         in_thread(rundir.write_json, folder / rundir.COUNTS, redacted(run.redaction, run.spec, counts.to_wire()))
         in_thread(rundir.write_json, folder / rundir.SUMMARY, document_of(summary))
         totals = {
-            "sessions": msgspec.to_builtins(sessions(run.totals.tallies.total())),
+            "sessions": msgspec.to_builtins(sessions(run.inbox.totals.tallies.total())),
             "turns": msgspec.to_builtins(summary.turns.whole_run),
         }
         _write_manifest(run, totals, load)
@@ -206,14 +205,13 @@ def _count_lost_arrivals(run: MasterRun) -> int:
     """
     if not run.roster.gone or not run.windows:
         return 0
-    waiting, rate = run.totals.tallies.drop_waiting(), run.spec.rate
+    waiting, rate = run.inbox.totals.tallies.drop_waiting(), run.spec.rate
     return waiting + (0 if rate is None else sum(_of_worker(run, member, rate) for member in run.roster.gone))
 
 
 def _of_worker(run: MasterRun, member: Member, first_rate: float) -> int:
-    start_ns = run.windows[0].start_ns
-    end_ns = next((w.end_ns for w in run.windows if w.phase == "measure"), None)
-    if end_ns is None:
+    start_ns, measure = run.windows[0].start_ns, run.phases.window("measure")
+    if measure is None or measure.end_ns is None:
         return 0
     scenario, sessions = run.spec.scenario, run.preflight.sessions
     schedule = schedule_of(scenario, sessions, first_rate, member.stripe, len(run.roster))
@@ -223,14 +221,14 @@ def _of_worker(run: MasterRun, member: Member, first_rate: float) -> int:
     dropped = 0
     while (arrival := schedule.next()) is not None:
         due_ns = start_ns + round(arrival.due_s * NS_PER_S)
-        if due_ns >= end_ns:
+        if due_ns >= measure.end_ns:
             break
         window = next(w for w in run.state.phases.stepped if w.holds(due_ns))
         if not quota.take_session(window.phase):
             break
         if due_ns >= member.booked_ns:
             class_name = sessions.class_of(arrival.index)
-            tally = run.totals.tallies.at(window.phase, class_name, window.step)
+            tally = run.inbox.totals.tallies.at(window.phase, class_name, window.step)
             tally.sessions_planned += 1
             tally.sessions_dropped += 1
             dropped += 1

@@ -6,13 +6,9 @@ from typing import Any
 import gevent
 from msgspec import structs
 
-from inferload.base import rundir
 from inferload.base.clock import NS_PER_S, now_ns, wall_ns
-from inferload.base.errors import UsageError
 from inferload.base.escaping import escaped
 from inferload.base.numbers import plural
-from inferload.results.documents import typed_documents
-from inferload.results.documents.manifest_document import Manifest
 from inferload.results.documents.summary_document import RequestName
 from inferload.results.latency_limits import LatencyLimit, latency_limits
 from inferload.results.verdict.failures import first_lines, request_lines
@@ -22,7 +18,7 @@ from inferload.run.live.panels import CLIENT, LOAD, SERVER, view
 from inferload.run.live.series import Series, Values
 from inferload.run.master.finish import RunResult
 from inferload.run.master.lifecycle.master_run import MasterRun
-from inferload.run.master.manifest import models_of
+from inferload.run.master.manifest import deployment_of, models_of
 from inferload.run.master.so_far import counts_so_far, left_s, measurement_so_far
 from inferload.run.process.greenlets import sleep_until
 from inferload.scenario.scenario import Scenario
@@ -58,7 +54,9 @@ class LiveRun:
         self._models = [escaped(model) for model in models_of(run.spec, run.preflight)][:_MOST_MODELS]
         self._limits = _limits(run.spec.scenario)
         slo = run.spec.scenario.slo.model_dump(exclude_none=True)
-        self.recorder = LiveRecorder(run.recorder, slo, _max_num_seqs(run), len(run.spec.targets))
+        deployed = deployment_of(run.spec.target.url)  # by `inferload deploy`
+        most = None if deployed is None else max_num_seqs(deployed)
+        self.recorder = LiveRecorder(run.recorder, slo, most, len(run.spec.targets))
         self.over = False
         self._result: RunResult | None = None
         self._tables: tuple[int, dict[str, Any]] | None = None  # (sequence, tables), computed once per point
@@ -72,7 +70,7 @@ class LiveRun:
         """Stop recording, at the end of the run, with a last point for what the workers reported since the one before."""
         self._greenlet.kill()
         if self._run.windows:
-            self.recorder.close_second(self._run.elapsed_s(), self._instant())
+            self.recorder.close_second(self._run.phases.elapsed_s(), self._instant())
 
     def ended(self, result: RunResult | None) -> None:
         """End the run, with its outcome and the tables of its summary if it has a result."""
@@ -120,8 +118,7 @@ class LiveRun:
         run = self._run
         run.inbox.settle()
         scrapes = {} if run.scraping is None else run.scraping.latest
-        in_flight = sum(member.in_flight for member in run.roster.present)
-        return Instant(in_flight, run.users_now(), wall_ns(), dict(scrapes))
+        return Instant(run.roster.in_flight, run.users_now(), wall_ns(), dict(scrapes))
 
     def _about(self) -> dict[str, Any]:
         run, result = self._run, self._result
@@ -135,8 +132,8 @@ class LiveRun:
             "target": ", ".join(target.url for target in run.spec.targets),
             "run_name": None if result is None else result.run_dir.name,  # of the pages of the ended run
             "start_s": None if start_ns is None else run.anchor.to_wall_ns(start_ns) / NS_PER_S,
-            "phase": None if result is not None else run.phase(),
-            "elapsed_s": round(run.elapsed_s() if result is None else self.recorder.series.newest_s, 1),
+            "phase": None if result is not None else run.phases.now(),
+            "elapsed_s": round(run.phases.elapsed_s() if result is None else self.recorder.series.newest_s, 1),
             "left_s": None if result is not None else left_s(run),
             "draining": result is None and run.stop.is_set(),
             "over": self.over,
@@ -160,20 +157,19 @@ class LiveRun:
         gates, measurement = tables.gates_so_far(counts, results), measurement_so_far(run)
         lost = [member.name for member in run.roster.gone]
         total, others = counts.tallies.total(), run.others()
-        requests = others.requests(run.totals.errors, run.anchor.mono_ns)
-        messages = first_lines(run.totals.errors.document(run.anchor.mono_ns))
-        troubles, by_name = request_lines(requests.by_name), list(requests.by_name)
+        requests = others.requests(run.inbox.totals.errors, run.anchor.mono_ns)
+        troubles, by_name = first_lines(run.inbox.totals.errors.document(run.anchor.mono_ns)), list(requests.by_name)
+        troubles += request_lines(by_name)
         if run.preflight.canaries is not None:
             by_name.append(RequestName(name="canary", sent=sum(total.by_canary.values()), failed=total.wrong_canaries))
             troubles += request_lines(by_name[-1:])
-        troubles += (
-            [f"tasks raised {plural(others.raised, 'exception')}, the first: {others.first}"] if others.raised else []
-        )
+        if others.raised:
+            troubles.append(f"tasks raised {plural(others.raised, 'exception')}, the first: {others.first}")
         return {
             "bottlenecks": recorder.bottlenecks(),
             "left_out": recorder.left_out(),
             "measurement": None if measurement is None else measurement.text,
-            "badge": tables.badge_so_far(counts, gates, lost, troubles, messages, measurement=measurement),
+            "badge": tables.badge_so_far(counts, gates, lost, troubles, measurement=measurement),
             "gates": gates,
             "rows": tables.class_rows(results),
             "others": tables.other_rows(by_name),
@@ -185,19 +181,16 @@ class LiveRun:
     def _tables_after(self, result: RunResult) -> dict[str, Any]:
         summary = result.summary
         turns = summary.turns.whole_run
-        return {
-            "bottlenecks": [],
+        return _NO_TABLES | {
             "left_out": [
                 replicas.left_out(entry.target, entry.replicas) for entry in summary.servers if entry.replicas > 1
             ],
-            "measurement": None,  # the badge has it
             "badge": tables.badge_of(summary),
             "gates": tables.gates_of(summary.verdict.gates),
             "rows": tables.class_rows(summary),
             "others": tables.other_rows(summary.other_requests.by_name),
             "turns": {"sent": turns.sent} | {state.key: getattr(turns, state.key) for state in ENDS},
             "figures_of": "measure",
-            "slo_minute": None,
         }
 
 
@@ -206,14 +199,6 @@ def _limits(scenario: Scenario) -> list[LatencyLimit]:
     names = [name for name in scenario.class_names or () if scenario.slo_of(name) != scenario.slo]
     slos = {"": scenario.slo} | {name: scenario.slo_of(name) for name in names}
     return latency_limits({name: slo.limits for name, slo in slos.items()}, scenario.gates)
-
-
-def _max_num_seqs(run: MasterRun) -> int | None:
-    """Return max_num_seqs of a server that `inferload deploy` started."""
-    try:
-        return max_num_seqs(typed_documents.read(run.directory.path / rundir.MANIFEST, Manifest).deployed)
-    except UsageError:
-        return None
 
 
 HISTORY = 120  # buckets of a whole run, each with minimum, mean and maximum
@@ -235,12 +220,8 @@ def series_document(
         points = series.newest(NEWEST, names)
         if (before := series.sequence - len(points.t_s)) > 0:
             past = series.history(before, HISTORY, names)
-            history = {
-                "t": past.t_s,
-                "low": _named(past.low, names),
-                "mean": _named(past.mean, names),
-                "high": _named(past.high, names),
-            }
+            parts = {"low": past.low, "mean": past.mean, "high": past.high}
+            history = {"t": past.t_s} | {part: _named(columns, names) for part, columns in parts.items()}
     return {
         "sequence": series.sequence,
         "whole": whole,

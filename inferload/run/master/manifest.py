@@ -21,13 +21,12 @@ from inferload.workload.plan.load_text import LoadText
 
 def models_of(spec: RunSpec, preflight: Preflight) -> list[str]:
     """Return the names of the run's models: those of the scenario, or the single one, then those of its classes."""
-    own = [model.name for model in spec.scenario.request.models] or [preflight.facts.model]
-    return list(dict.fromkeys((*own, *spec.scenario.class_models.values())))
+    return list(dict.fromkeys((*(spec.models or [preflight.facts.model]), *spec.scenario.class_models.values())))
 
 
 def about(run: MasterRun) -> Run:
     scenario, virtual = run.spec.scenario, virtual_server.current
-    stand_ins = dict.fromkeys(server.stands_for for server in run.preflight.targets if server.stands_for)
+    stand_ins = dict.fromkeys(server.stands_for for server in run.preflight.proven.servers if server.stands_for)
     return Run(
         id=run.run_id,
         scenario=scenario.name,
@@ -41,7 +40,7 @@ def about(run: MasterRun) -> Run:
         proxies={target.url: proxy.url for target in run.spec.targets if (proxy := Proxy.for_target(target))},
         gateways={
             target.url: server.sent.gateway
-            for target, server in zip(run.spec.targets, run.preflight.targets, strict=True)
+            for target, server in zip(run.spec.targets, run.preflight.proven.servers, strict=True)
             if server.sent.gateway
         },
         started_at=documents.started_at(run.started),
@@ -54,7 +53,8 @@ def about(run: MasterRun) -> Run:
 
 def manifest(run: MasterRun, counts: dict[str, Any] | None, load: LoadText | None = None) -> documents.Manifest:
     """Return the manifest; `counts` and `load` are None during the run."""
-    spec, facts, vocabulary, code = run.spec, run.preflight.facts, run.preflight.vocabulary, run.program
+    request = run.preflight.proven.request
+    spec, facts, vocabulary, code = run.spec, run.preflight.facts, run.preflight.counted.vocabulary, run.program
     return documents.Manifest(
         id=run.run_id,
         scenario=documents.ScenarioFile.of(spec.scenario, spec.origin, spec.overrides),
@@ -67,7 +67,7 @@ def manifest(run: MasterRun, counts: dict[str, Any] | None, load: LoadText | Non
         model=", ".join(models_of(run.spec, run.preflight)),
         models=list(facts.models),
         endpoint=None if spec.scenario.of_tasks else spec.scenario.request.endpoint,  # each call of a task chooses it
-        max_tokens_field=DIALECTS[run.preflight.request.endpoint].limit_key(run.preflight.request),
+        max_tokens_field=DIALECTS[request.endpoint].limit_key(request),
         engine=run.preflight.engine,
         variant=deployment_of(spec.target.url),
         max_model_len=facts.max_model_len,
@@ -98,8 +98,8 @@ def manifest(run: MasterRun, counts: dict[str, Any] | None, load: LoadText | Non
         prompt_tokens={
             "exactness": vocabulary.exactness,
             "error": vocabulary.error,
-            "note": run.preflight.length_note or None,
-            "first_turns": [length.to_dict() for length in run.preflight.lengths],
+            "note": run.preflight.counted.note or None,
+            "first_turns": [length.to_dict() for length in run.preflight.proven.lengths],
         },
         counts=counts,
         stop_reason=run.state.end.reason if counts is not None else None,
@@ -135,5 +135,5 @@ def _targets(run: MasterRun) -> list[documents.TargetServer]:
                 **{name: value for name, value in asdict(server.sent).items() if name != "gateway"}
             ),
         )
-        for target, server in zip(run.spec.targets, run.preflight.targets, strict=True)
+        for target, server in zip(run.spec.targets, run.preflight.proven.servers, strict=True)
     ]

@@ -18,7 +18,7 @@ def of_run(redaction: Redaction, spec: RunSpec) -> Redaction:
     urls = [target.url for target in spec.targets]
     pages = [without_userinfo(url) for url in (*(spec.metrics_urls or ()), *(t.metrics_url for t in spec.targets))]
     addresses = [address for target in spec.targets for address in target.addresses]
-    models = spec.all_models or [""]
+    models = list(dict.fromkeys((*spec.models, *spec.scenario.class_models.values()))) or [""]
     names = [*models, spec.scenario.name, *(spec.scenario.class_names or ())]
     bare = [page.partition("?")[0] for page in pages]
     values = [*pages, *(page.removesuffix("/metrics") for page in bare), *(t.api_url() for t in spec.targets)]

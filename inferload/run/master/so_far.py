@@ -96,14 +96,14 @@ class ProgressFile:
 
 def progress(run: MasterRun) -> dict[str, Any]:
     """Return the current line of the progress file."""
-    measure = next((window for window in run.windows if window.phase == "measure"), None)
+    measure = run.phases.window("measure")
     measured_s = None if measure is None else (now_ns() - measure.start_ns) / NS_PER_S
     return {
-        "phase": run.phase(),
-        "elapsed_s": round(run.elapsed_s(), 3),
+        "phase": run.phases.now(),
+        "elapsed_s": round(run.phases.elapsed_s(), 3),
         "measured_s": None if measured_s is None or measured_s < 0 else round(measured_s, 3),
-        "turns_begun": sum(tally.turns_begun for key, tally in run.totals.tallies.items() if key[0] == "measure"),
-        "in_flight": sum(member.in_flight for member in run.roster.present),
+        "turns_begun": sum(tally.turns_begun for key, tally in run.inbox.totals.tallies.items() if key[0] == "measure"),
+        "in_flight": run.roster.in_flight,
     }
 
 
@@ -111,14 +111,14 @@ def snapshot(run: MasterRun) -> Snapshot:
     lines = [] if run.scraping is None else list(run.scraping.latest.values())
     servers = ServersWindow([LiveWindow([(0.0, line.get("gauges") or {})]) for line in lines])
     return Snapshot(
-        phase=run.phase() if run.windows and run.windows[0].start_ns <= now_ns() else None,
-        elapsed_s=run.elapsed_s(),
+        phase=run.phases.now() if run.windows and run.windows[0].start_ns <= now_ns() else None,
+        elapsed_s=run.phases.elapsed_s(),
         left_s=left_s(run),
         goal=_goal(run),
-        in_flight=sum(member.in_flight for member in run.roster.present),
+        in_flight=run.roster.in_flight,
         failed=run.recorder.recent.failed,
-        recent=run.recorder.recent.figures(run.elapsed_s()),
-        at_most=run.phase() == "drain" or (run.phase() == "warmup" and run.spec.scenario.phases.adaptive),
+        recent=run.recorder.recent.figures(run.phases.elapsed_s()),
+        at_most=run.phases.now() == "drain" or (run.phases.now() == "warmup" and run.spec.scenario.phases.adaptive),
         steady="steady" if run.steadiness.now else None,
         kv_cache_usage=server_figures.KV_CACHE_USAGE.number(servers),
         waiting=server_figures.WAITING.number(servers),
@@ -131,13 +131,13 @@ def snapshot(run: MasterRun) -> Snapshot:
 
 def counts_so_far(run: MasterRun) -> SoFar | None:
     """Return the counts of the measure phase so far, before it those of the first phase; None before the load."""
-    measure = next((window for window in run.windows if window.phase == "measure"), None)
+    measure = run.phases.window("measure")
     window = measure if measure is not None and measure.start_ns <= now_ns() else next(iter(run.windows), None)
     if window is None:
         return None
     end_ns = now_ns() if window.end_ns is None else min(now_ns(), window.end_ns)
     window_s = max(0.0, (end_ns - window.start_ns) / NS_PER_S)
-    return SoFar(run.totals.tallies, run.totals.health, window.phase, window_s, run.spec.scenario.gates)
+    return SoFar(run.inbox.totals.tallies, run.inbox.totals.health, window.phase, window_s, run.spec.scenario.gates)
 
 
 def measurement_so_far(run: MasterRun) -> validity.SoFar | None:
@@ -172,11 +172,12 @@ def gates_so_far(run: MasterRun) -> list[GateResult]:
 
 def left_s(run: MasterRun) -> float | None:
     """Return the time to the planned end of the measure phase; in a drain, to its time limit. None if unknown."""
-    if run.phase() == "drain":
+    if run.phases.now() == "drain":
         start_ns = run.windows[-1].start_ns
         return max(0.0, run.spec.scenario.phases.drain_s - (now_ns() - start_ns) / NS_PER_S)
-    end_ns: Any = next((window.end_ns for window in run.windows if window.phase == "measure"), None)
-    if run.phase() == "warmup" and end_ns is None and run.spec.scenario.phases.adaptive:
+    measure = run.phases.window("measure")
+    end_ns = None if measure is None else measure.end_ns
+    if run.phases.now() == "warmup" and end_ns is None and run.spec.scenario.phases.adaptive:
         end_ns = run.windows[0].start_ns + round(run.spec.scenario.phases.warmup_s * NS_PER_S)
     return None if end_ns is None else max(0.0, (end_ns - now_ns()) / NS_PER_S)
 
@@ -184,7 +185,7 @@ def left_s(run: MasterRun) -> float | None:
 def _goal(run: MasterRun) -> str | None:
     """Return the progress of a run that ends by count; None if it ends by time."""
     phases = run.spec.scenario.phases
-    tallies = [tally for key, tally in run.totals.tallies.items() if key[0] == "measure"]
+    tallies = [tally for key, tally in run.inbox.totals.tallies.items() if key[0] == "measure"]
     if phases.sessions is not None:
         return f"{sum(tally.sessions_planned for tally in tallies)} of {phases.sessions} sessions begun"
     if phases.turns is not None:

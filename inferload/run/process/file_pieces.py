@@ -8,9 +8,10 @@ message therefore costs a repetition and changes nothing else.
 import hashlib
 from collections import deque
 from collections.abc import Mapping
-from typing import Any
+from typing import Annotated, Any
 
-from msgspec import Struct, structs
+import msgspec
+from msgspec import Meta, Struct, structs
 
 from inferload.base.clock import NS_PER_S
 
@@ -30,11 +31,11 @@ class PieceError(ValueError):
 class FilePiece(Struct, frozen=True):
     """Consecutive bytes of one part. `size` and `digest` (SHA-256): of the whole part."""
 
-    part: int
-    size: int
-    digest: bytes
-    offset: int
-    data: bytes
+    part: Annotated[int, Meta(ge=1, le=_MAX_NUMBER)]
+    size: Annotated[int, Meta(ge=1, le=MAX_PART_BYTES)]
+    digest: Annotated[bytes, Meta(min_length=_DIGEST_BYTES, max_length=_DIGEST_BYTES)]
+    offset: Annotated[int, Meta(ge=0, le=MAX_PART_BYTES)]
+    data: Annotated[bytes, Meta(min_length=1, max_length=MAX_PIECE_BYTES)]
 
     def to_wire(self) -> dict[str, Any]:
         return structs.asdict(self)
@@ -42,23 +43,13 @@ class FilePiece(Struct, frozen=True):
     @classmethod
     def from_wire(cls, wire: Mapping[str, Any]) -> "FilePiece":
         """Read a message's data, which is not trusted; PieceError if a field is missing, of another type or out of range."""
-        part, size, offset = (_number(wire.get(name)) for name in ("part", "size", "offset"))
-        digest, data = wire.get("digest"), wire.get("data")
-        if not isinstance(digest, bytes) or len(digest) != _DIGEST_BYTES:
-            raise PieceError("digest: not 32 bytes")
-        if not isinstance(data, bytes) or not 0 < len(data) <= MAX_PIECE_BYTES:
-            raise PieceError(f"data: not 1 to {MAX_PIECE_BYTES} bytes")
-        if not 0 < size <= MAX_PART_BYTES:
-            raise PieceError(f"size: {size} is not 1 to {MAX_PART_BYTES}")
-        if part < 1 or offset + len(data) > size:
-            raise PieceError("part or offset: out of range")
-        return cls(part, size, digest, offset, data)
-
-
-def _number(value: object) -> int:
-    if type(value) is not int or not 0 <= value < _MAX_NUMBER:
-        raise PieceError("part, size and offset: whole numbers")
-    return value
+        try:
+            piece = msgspec.convert(wire, cls, builtin_types=(bytes,))  # no base64
+        except msgspec.ValidationError as error:
+            raise PieceError(str(error)) from error
+        if piece.offset + len(piece.data) > piece.size:
+            raise PieceError("offset: out of range")
+        return piece
 
 
 class FlightLimit:

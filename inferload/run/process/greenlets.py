@@ -87,12 +87,8 @@ def _become(name: str, work: Callable[[], object], stdin: int, stdout: int) -> N
         os.dup2(stdout, 1)
         nothing = os.open(os.devnull, os.O_RDWR)
         for number in map(int, os.listdir("/dev/fd")):
-            if number not in (
-                0,
-                1,
-                2,
-                nothing,
-            ):  # the objects of the parent keep their numbers, which would be those of other files
+            # The objects of the parent keep their numbers, which would be those of other files.
+            if number not in (0, 1, 2, nothing):
                 os.dup2(nothing, number, inheritable=False)
         with contextlib.suppress(OSError), open("/proc/self/comm", "w", encoding="ascii") as comm:  # Linux
             comm.write(name)

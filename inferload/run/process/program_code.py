@@ -11,13 +11,11 @@ import os
 import site
 import sys
 import sysconfig
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from functools import cache
 from pathlib import Path
-from typing import Any, Self
 
-import msgspec
-from msgspec import Struct, structs
+from msgspec import Struct
 
 from inferload.scenario.schema.agent import FILE_MODULE
 
@@ -56,17 +54,6 @@ class ProgramCode(Struct, frozen=True):
         """Names of locustfiles and agents; empty if they are those of inferload."""
         return ", ".join(self.mains)
 
-    def to_wire(self) -> dict[str, Any]:
-        return structs.asdict(self)
-
-    @classmethod
-    def from_wire(cls, data: object) -> Self:
-        """Read a message's data; a part that is missing or malformed is empty: no program has empty files."""
-        known = data if isinstance(data, Mapping) else {}
-        files = {name: _part(known.get(name), tuple[CodeFile, ...]) for name in ("files", "bundled", "locustfiles")}
-        texts = {name: _part(known.get(name), tuple[str, ...]) for name in ("mains", "loaded")}
-        return cls(received=known.get("received") is True, **files, **texts)
-
     def differences(self, worker: "ProgramCode") -> list[str]:
         """Return a text for each file in which a worker's program differs from this one, the master's."""
         if worker.received:
@@ -85,14 +72,6 @@ class ProgramCode(Struct, frozen=True):
             elif mine != theirs or "" in mine:
                 texts.append(f"{name} ({_short(theirs)}, the master's is {_short(mine)})")
         return texts
-
-
-def _part(data: object, kind: Any) -> Any:
-    """Return the data as a tuple of this kind; empty if it is malformed."""
-    try:
-        return msgspec.convert(data, kind)
-    except msgspec.ValidationError:
-        return ()
 
 
 def _by_name(files: Iterable[CodeFile]) -> dict[str, tuple[str, ...]]:
@@ -132,7 +111,7 @@ class LoadedCode:
         self._early = (*self._locustfiles, *(file for file in set(files) if _name_below(folders, file) is not None))
         for file in self._early:
             self._digest(file)
-        self._sent = tuple(sorted((os.path.basename(file), _sha256_of_text(file)) for file in self._locustfiles))
+        self._sent = tuple(sorted((os.path.basename(file), _sha256(file, as_text=True)) for file in self._locustfiles))
 
     def of_run(self, agents: Iterable[str | Path] = ()) -> ProgramCode:
         """Return the code of a run that begins now. `agents`: files of its live agents."""
@@ -223,18 +202,12 @@ def _relative(folder: str, file: str) -> str | None:
     return file[len(prefix) :].replace(os.sep, "/") if file.startswith(prefix) else None
 
 
-def _sha256(file: str) -> str:
-    try:
-        with open(file, "rb") as opened:
-            return hashlib.file_digest(opened, "sha256").hexdigest()
-    except OSError:
-        return ""
-
-
-def _sha256_of_text(file: str) -> str:
-    """Return the digest of a file with the line ends of the receiver of `-f -`: Locust sends it as text."""
+def _sha256(file: str, *, as_text: bool = False) -> str:
+    """Return the digest of a file. `as_text`: with the line ends of the receiver of `-f -`, to which Locust sends text."""
     try:
         content = Path(file).read_bytes()
     except OSError:
         return ""
-    return hashlib.sha256(content.replace(b"\r\n", b"\n").replace(b"\r", b"\n")).hexdigest()
+    if as_text:
+        content = content.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
+    return hashlib.sha256(content).hexdigest()

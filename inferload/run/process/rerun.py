@@ -111,11 +111,15 @@ def _check_program(recorded: ProgramFile | None, here: ProgramCode) -> None:
     else:
         if recorded.digest is not None and recorded.digest == here.digest:
             return
-        theirs = f"{recorded.name} with digest {(recorded.digest or 'not known')[:12]}"
-    mine = f"{here.name} with digest {(here.digest or 'not known')[:12]}" if here.files else "that of inferload"
+        theirs = _named(recorded)
+    mine = _named(here) if here.files else "that of inferload"
     raise UsageError(
         f"run.json: another program: the run had {theirs}, and this process has {mine}; start Locust with the locustfile of the run"
     )
+
+
+def _named(program: ProgramFile | ProgramCode) -> str:
+    return f"{program.name} with digest {(program.digest or 'not known')[:12]}"
 
 
 def confirmation(manifest: Manifest) -> str:
@@ -146,16 +150,10 @@ def described(spec: RunSpec, program: ProgramCode, withheld: Iterable[str], has_
         ("Target", ", ".join(target.api_url() for target in spec.targets)),
         ("Metrics pages", ", ".join(spec.metrics_urls or ()) or "none"),
         ("API key and headers of this process", ", ".join(dict.fromkeys(keys)) if has_key else "this process has none"),
-        (
-            "Model",
-            spec.model or ", ".join(model.name for model in scenario.request.models) or "the first of the server",
-        ),
+        ("Model", ", ".join(spec.models) or "the first of the server"),
         ("Workload", f"{scenario.name}: {scenario.workload.kind}"),
         ("Load", "; ".join(scenario.arrivals.in_words(scenario.phases.measure_s))),
-        (
-            "Locustfile",
-            f"{program.name} with digest {(program.digest or '')[:12]}" if program.files else "that of inferload",
-        ),
+        ("Locustfile", _named(program) if program.files else "that of inferload"),
         ("Live agents", ", ".join(scenario.agents) or "none"),
         ("Seed", str(scenario.seed)),
     ]

@@ -99,11 +99,6 @@ class RunSpec(Struct, frozen=True):
         return [model.name for model in self.scenario.request.models] or ([] if self.model is None else [self.model])
 
     @property
-    def all_models(self) -> list[str]:
-        """Names of the models that the run or a class of it names."""
-        return list(dict.fromkeys((*self.models, *self.scenario.class_models.values())))
-
-    @property
     def rate(self) -> float | None:
         """Arrival rate of all workers together: sessions/s, or the factor of a trace's rate; None in a closed loop."""
         return self.scenario.arrivals.rate
@@ -185,12 +180,12 @@ def resolve(options: RunOptions) -> RunSpec:
 def _changes(options: RunOptions, scenario: Scenario) -> dict[str, Any]:
     """Return the values of the scenario that options override, by dotted path."""
     changes = more_gates(scenario, options.gates) | load_changes(options, scenario)
-    if options.seed is not None:
-        changes["seed"] = options.seed
-    if options.warmup_s is not None:
-        changes["phases.warmup_s"] = options.warmup_s
-    if options.abort_on is not None:
-        changes["abort_on"] = list(options.abort_on)
+    keys = {
+        "seed": options.seed,
+        "phases.warmup_s": options.warmup_s,
+        "abort_on": options.abort_on and list(options.abort_on),
+    }
+    changes |= {key: value for key, value in keys.items() if value is not None}
     if options.only is not None:
         changes |= only_class(scenario, options.only, options.users, options.gates)
     return changes

@@ -1,14 +1,16 @@
 """Settings of one process: credentials, TLS and paths, and the client settings that follow from them."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from msgspec import Struct, field, structs
 
+from inferload.base.errors import UsageError
 from inferload.base.redaction import Redaction
 from inferload.base.run_options import DEFAULT_MAX_TURNS_MB
 from inferload.base.tls import TlsSettings
 from inferload.client.client import ClientSettings, Credentials
+from inferload.client.connection import credentials
 from inferload.client.connection.target import Target
 from inferload.results.ci import Outputs
 from inferload.results.documents.verdict_document import GatePolicy
@@ -16,7 +18,10 @@ from inferload.results.verdict.outcome import Policy
 from inferload.run.process.listen_address import ListenAddress
 from inferload.run.process.program_code import LoadedCode
 from inferload.run.process.trace_export import TraceExport
-from inferload.scenario import scenario as scenarios
+from inferload.scenario.files import data_files
+from inferload.scenario.scenario import Scenario
+from inferload.scenario.schema.fields import freeze
+from inferload.scenario.schema.request import RequestOptions
 
 
 class ProcessSettings(Struct, frozen=True):
@@ -69,8 +74,49 @@ class ProcessSettings(Struct, frozen=True):
         return Redaction.of(self.credentials.api_key, self.headers, later=self.class_keys).sparing(self.origins or ())
 
 
+class ClassOptions(Struct, frozen=True):
+    """Options of the requests of one class. `headers`: of all; `key`: of those to servers that a key may be sent to.
+
+    `request`: of the run, with the class's own keys of the body.
+    """
+
+    request: RequestOptions
+    model: str | None = None
+    headers: tuple[tuple[str, str], ...] = ()
+    key: Credentials | None = None
+
+    def headers_to(self, allowed: bool) -> tuple[tuple[str, str], ...]:
+        """Return the headers of a request. `allowed`: a key may be sent to its server."""
+        key = self.key.headers() if self.key is not None and allowed else {}
+        return (*key.items(), *self.headers)
+
+
+def class_options(scenario: Scenario, origin: str, own: ProcessSettings) -> Mapping[str, ClassOptions]:
+    """Return the options of the classes that have any. UsageError for a key file that has no key. The process redacts the keys."""
+    found: dict[str, ClassOptions] = {}
+    for name, options in scenario.class_requests.items():
+        key = None
+        if options.api_key_file is not None:
+            key = Credentials(_class_key(name, options.api_key_file, origin), f"the file of class {name}")
+            if key.api_key not in own.class_keys:
+                own.class_keys.append(key.api_key or "")
+        request = scenario.request
+        if options.priority is not None:
+            body = freeze({**request.extra_body, "priority": options.priority})
+            request = request.model_copy(update={"extra_body": body})
+        found[name] = ClassOptions(request, options.model, tuple(options.headers.items()), key)
+    return found
+
+
+def _class_key(name: str, path: str, origin: str) -> str | None:
+    try:
+        return credentials.api_key(str(data_files.find(path, origin)), "", f"class {name}: api_key_file")
+    except data_files.Missing as error:
+        raise UsageError(f"class {name}: api_key_file {error}") from error
+
+
 def client_settings(
-    scenario: scenarios.Scenario, target: Target, model: str, own: ProcessSettings, worker: str
+    scenario: Scenario, target: Target, model: str, own: ProcessSettings, worker: str
 ) -> ClientSettings:
     """Return the settings of a client of one target. `worker`: name in the turn records."""
     allowed = own.may_send_to(target)

@@ -145,8 +145,8 @@ class VirtualLoop(corecext.loop):  # type: ignore[misc]  # gevent has no types
     @property
     def held_ns(self) -> int:
         """Real time so far for which sockets, child processes and threads held the clock."""
-        now_ns = SYSTEM.now_ns() if self._hold_began_ns is not None else 0
-        return self._held_ns + (now_ns - self._hold_began_ns if self._hold_began_ns is not None else 0)
+        began_ns = self._hold_began_ns
+        return self._held_ns + (0 if began_ns is None else SYSTEM.now_ns() - began_ns)
 
     def hold(self, took_ns: int) -> None:
         """Count real time of a call during which the loop did not run."""

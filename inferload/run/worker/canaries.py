@@ -15,26 +15,26 @@ from inferload.run.process.canary_orders import CanaryOrders, EndedCanary, answe
 class Canaries:
     """Canaries of a run. The ids of its turns select them, so that any number of workers sends the same ones.
 
-    A canary goes to the server and the model of its turn, with its headers.
+    `clients`: one of each server. A canary goes to the server and the model of its turn, with its headers.
     """
 
     def __init__(self, orders: CanaryOrders, seed: int, servers: Sequence[ClientSettings]) -> None:
         self._orders = orders
         self._seed = seed
         self._ended: list[EndedCanary] = []
-        self._clients = [Client(settings, self._end) for settings in servers]
+        self.clients = [Client(settings, self._end) for settings in servers]
 
     def beside(self, turn: TurnRequest, server: int) -> None:
         """Send a canary beside a turn to the server of this number, if the turn is selected.
 
         A server that joined during the run gets none: it has no reference.
         """
-        if server >= len(self._clients):
+        if server >= len(self.clients):
             return
         random = Random(f"{self._seed}/canary/{turn.turn_id}")
         if random.random() >= self._orders.share:
             return
-        client, bodies = self._clients[server], self._orders.bodies
+        client, bodies = self.clients[server], self._orders.bodies
         model = turn.model if turn.model in bodies else next(iter(bodies))
         prompt = random.randrange(len(bodies[model]))
         client.start(
@@ -53,24 +53,10 @@ class Canaries:
             )
         )
 
-    @property
-    def in_flight(self) -> int:
-        return sum(client.in_flight for client in self._clients)
-
     def take(self) -> list[Any]:
         """Return the canaries that have ended since the last call, as plain values."""
         ended, self._ended = self._ended, []
         return [to_builtins(each) for each in ended]
-
-    def give_up(self) -> None:
-        """End the canaries in flight as unfinished."""
-        for client in self._clients:
-            client.give_up_all()
-
-    def close(self) -> None:
-        """Close all clients. Nothing may be in flight."""
-        for client in self._clients:
-            client.close()
 
     def _end(self, result: TurnResult) -> None:
         record = result.record

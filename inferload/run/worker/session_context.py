@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from inferload.base.clock import now_ns
+from inferload.run.process.settings import ClassOptions
 from inferload.run.worker.run_part import RunPart
 from inferload.run.worker.turn_dispatcher import TurnDispatcher
 from inferload.turns.record import PhaseWindow
@@ -13,10 +14,11 @@ from inferload.turns.run_windows import RunWindows
 from inferload.turns.tally import TallySet
 
 if TYPE_CHECKING:
-    from inferload.run.process.class_requests import ClassOptions
     from inferload.run.worker.idle_cap import SystemIdleCap
 
 logger = logging.getLogger(__name__)
+
+TOO_LARGE = "sessions ended by an answer with more than 1 MB beside its text, too large to be sent back"
 
 
 @dataclass(slots=True)
@@ -36,7 +38,7 @@ class SessionContext:
     open: bool = True
     sessions_running: int = 0
     idle: "SystemIdleCap | None" = None
-    class_options: Mapping[str, "ClassOptions"] = field(default_factory=dict)
+    class_options: Mapping[str, ClassOptions] = field(default_factory=dict)
 
     def takes(self, window: PhaseWindow) -> bool:
         """Return True if a session or turn planned in the window may begin: none may after the load, which ends before `open`."""
@@ -47,17 +49,17 @@ class SessionContext:
         if self.part.limiter is not None:
             self.part.limiter.leave()
 
+    def note(self, class_name: str, problem: str, error: Exception | None = None) -> None:
+        """Count a problem of a class's sessions; log the first of each kind."""
+        note, notes = f"{class_name}: {problem}", self.part.sessions.notes
+        if not notes[note]:
+            level = logging.WARNING if error is None else logging.ERROR
+            logger.log(level, "%s; further ones are only counted", note, exc_info=error)
+        notes[note] += 1
+
     def end_session(self) -> None:
         self.sessions_running -= 1
         self.check_spent()
-
-
-def note_too_large(run: SessionContext, class_name: str) -> None:
-    """Count a session that ends because its answer is too large for a history; log the first one."""
-    note = f"{class_name}: sessions ended by an answer with more than 1 MB beside its text, too large to be sent back"
-    if not run.part.sessions.notes[note]:
-        logger.warning("%s; further ones are only counted", note)
-    run.part.sessions.notes[note] += 1
 
 
 def entered(run: SessionContext, class_name: str, window: PhaseWindow) -> bool:

@@ -1,6 +1,5 @@
 """Execution of one session: send the turns of its script on time, and pass the answers back to the script."""
 
-import logging
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
@@ -13,7 +12,7 @@ from inferload.base.clock import NS_PER_S, now_ns
 from inferload.client.requests.bodies import BodySettings, BodyWriter
 from inferload.client.turn_record import AFTER_FAILURE_NS, SessionCookies, TurnRequest, TurnResult
 from inferload.run.process.greenlets import sleep_until
-from inferload.run.worker.session_context import SessionContext, entered, note_too_large
+from inferload.run.worker.session_context import TOO_LARGE, SessionContext, entered
 from inferload.workload.content.script import (
     Ask,
     EffectResult,
@@ -27,8 +26,6 @@ from inferload.workload.content.script import (
 )
 from inferload.workload.isolation import Isolation
 from inferload.workload.sessions import model_of
-
-logger = logging.getLogger(__name__)
 
 _UNKNOWN_S = 0.05  # between two looks for the start of the measure phase
 _UNMADE = Ask((), None)  # for a turn that could not be built
@@ -105,7 +102,7 @@ class SessionRunner:
         finally:
             self._run.leave()
         if result.native is None:
-            note_too_large(self._run, self._session.class_name)
+            self._note(TOO_LARGE)
         return EffectResult(result.free_ns, result.reply() if result.record.ok and result.native is not None else None)
 
     def work(self, work: Work, path: str, number: int, at_ns: int) -> EffectResult[int]:
@@ -137,7 +134,6 @@ class SessionRunner:
         return self._broken(error, path, number, planned_ns)
 
     def _work(self, work: Work) -> "_Outcome":
-        """Call a session's own code in a thread."""
         called_ns = now_ns()
         outcome: _Outcome = self._run.in_thread(partial(_outcome, work.call))
         outcome.waited_ns = max(0, outcome.began_ns - called_ns)
@@ -147,13 +143,8 @@ class SessionRunner:
             self._note("sessions ended by an exception of their own code", outcome.error)
         return outcome
 
-    def _note(self, problem: str, error: Exception) -> None:
-        """Count a problem; log the first of each kind."""
-        notes, name = self._run.part.sessions.notes, self._session.class_name
-        note = f"{name}: {problem}"
-        if not notes[note]:
-            logger.error("%s: %s; further ones are only counted", name, problem, exc_info=error)
-        notes[note] += 1
+    def _note(self, problem: str, error: Exception | None = None) -> None:
+        self._run.note(self._session.class_name, problem, error)
 
     def _broken(self, error: Exception, path: str, number: int, planned_ns: int) -> int:
         """Count a turn that could not be built as a client error; return the instant from which its user is free."""

@@ -81,11 +81,6 @@ class TurnCounter:
         except Exception as error:  # noqa: BLE001  Locust's EventHook lets StopUser and others of a user's listener pass
             self._listener_errors.log(f"up to {len(counted.results)} turns are missing in Locust's tables", error)
 
-    def close_traces(self) -> None:
-        """Send the remaining spans. Blocks."""
-        if self.tracer is not None:
-            self.tracer.close()
-
     def _log_first(self, result: TurnResult) -> None:
         """Log the first failure of each kind; all are counted in the tables."""
         failure = result.record.failure

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from random import Random
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import gevent
 import gevent.event
@@ -25,7 +25,6 @@ from inferload.scenario.scenario import Scenario
 from inferload.scenario.schema.endpoints import EndpointName
 from inferload.turns.record import Failure
 from inferload.turns.run_windows import RunWindows
-from inferload.turns.socket_reader import SocketReader
 from inferload.turns.tally import TallySet
 
 if TYPE_CHECKING:
@@ -70,13 +69,13 @@ class TurnDispatcher:
 
     def close_clients(self) -> None:
         """Close all clients. Nothing may be in flight."""
-        self.clients.close()
-        if self.canaries is not None:
-            self.canaries.close()
+        for client in self._all_clients:
+            client.close()
 
-    def ended_canaries(self) -> list[Any]:
-        """Return the canaries that have ended since the last call."""
-        return [] if self.canaries is None else self.canaries.take()
+    @property
+    def _all_clients(self) -> list[Client]:
+        """Clients of turns and of canaries."""
+        return [*self.clients, *([] if self.canaries is None else self.canaries.clients)]
 
     @property
     def in_flight(self) -> int:
@@ -85,10 +84,8 @@ class TurnDispatcher:
 
     @property
     def busy(self) -> bool:
-        """True while a turn is in flight, waits to begin, or is not in Locust's tables yet."""
-        if self.canaries is not None and self.canaries.in_flight:
-            return True
-        return bool(self._starting or self._pending or any(client.in_flight for client in self.clients))
+        """True while a turn or a canary is in flight, or a turn waits to begin or is not in Locust's tables yet."""
+        return bool(self._starting or self._pending or any(client.in_flight for client in self._all_clients))
 
     # -- for sessions
 
@@ -148,10 +145,8 @@ class TurnDispatcher:
 
     def give_up(self) -> None:
         """End turns in flight as unfinished."""
-        for client in self.clients:
+        for client in self._all_clients:
             client.give_up_all()
-        if self.canaries is not None:
-            self.canaries.give_up()
         for turn_id in list(self._unjudged):
             self.release(turn_id)
 
@@ -279,16 +274,6 @@ class TurnClients:
         return Canaries(
             msgspec.convert(self._canary, CanaryOrders), self._seed, self._settings[: len(self._assignment.targets)]
         )
-
-    def close(self) -> None:
-        """Close all clients. No turn may be in flight."""
-        for client in self._clients:
-            client.close()
-
-    @property
-    def readers(self) -> list[SocketReader]:
-        """Readers of the clients so far: after `open`, one of each target."""
-        return [client.reader for client in self._clients]
 
     def _number(self, target: int, endpoint: EndpointName) -> int:
         number = self._numbers.get((target, endpoint))

@@ -3,7 +3,6 @@
 import contextlib
 import logging
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -30,14 +29,6 @@ T = TypeVar("T")
 PART_S = 4.0
 
 
-@dataclass(frozen=True, slots=True)
-class WrittenRecords:
-    """Number of records on a worker's disk at the end of a run. `error`: the first reason why some are missing; None if unknown."""
-
-    records: int
-    error: str | None = None
-
-
 class TurnWriter:
     """Writer of one worker's turns of one run. A failed write loses the records of its part only. Call `start` first.
 
@@ -51,7 +42,8 @@ class TurnWriter:
         self.folder = folder
         self.anchor = anchor
         self.sender = sender
-        self.written = WrittenRecords(0)  # known after `finish`
+        self.records = 0  # on the worker's disk, known after `finish`
+        self.error: str | None = None  # the first reason why some are missing
         self.writes = 0  # so far, with renamings and removals of files: it grows while the disk responds
         self._worker = worker
         self._run_id = run_id
@@ -59,7 +51,6 @@ class TurnWriter:
         self._part = 0
         self._paths: list[Path] = []  # of all parts that were written
         self._has_folder = sender is None
-        self._error: str | None = None
         self._writing = gevent.lock.Semaphore()
         self._closing = gevent.Greenlet(self._close_parts)
 
@@ -94,8 +85,8 @@ class TurnWriter:
         """Append records; they are on disk after at most twice PART_S, if it is not slow."""
         self._columns.extend(records)
 
-    def finish(self) -> WrittenRecords:
-        """Write the last part; join the parts into one file unless they are being sent. Set and return `written`."""
+    def finish(self) -> None:
+        """Write the last part; join the parts into one file unless they are being sent. Count the records."""
         with self._writing:  # a part that a thread is writing would come after the join, and stand beside it
             self._closing.kill()
         self._write_part()
@@ -104,9 +95,7 @@ class TurnWriter:
         if self.sender is None:
             # If it fails, the parts have the same records.
             self._in_thread(turns_file.join_parts, self.folder, self._worker, self._count_write)
-        records = self._in_thread(turns_file.rows_of, self.folder, self._worker)
-        self.written = WrittenRecords(records or 0, self._error)
-        return self.written
+        self.records = self._in_thread(turns_file.rows_of, self.folder, self._worker) or 0
 
     def deliver(self) -> str | None:
         """Wait, after `finish`, until the master has every part. Return the reason if it has not, else None.
@@ -117,7 +106,7 @@ class TurnWriter:
         if sender is None:
             return None
         sender.finish()
-        if sender.stopped is not None or self._error is not None:
+        if sender.stopped is not None or self.error is not None:
             self._in_thread(turns_file.join_parts, self.folder, self._worker, self._count_write)
             return sender.stopped
         self._in_thread(turns_file.remove_worker, self.folder, self._worker)
@@ -172,11 +161,10 @@ class TurnWriter:
             return None
 
     def _failed(self, why: str) -> None:
-        if self._error is None:
-            self._error = f"{self.folder}: {why}"
-            logger.error(
-                "turn records cannot be written: %s; the measurement is invalid if they stay missing", self._error
-            )
+        if self.error is None:
+            self.error = f"{self.folder}: {why}"
+            text = "turn records cannot be written: %s; the measurement is invalid if they stay missing"
+            logger.error(text, self.error)
 
 
 def own_folder(assignment: Assignment, run_dir: Path | None) -> Path:

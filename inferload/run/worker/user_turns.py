@@ -1,6 +1,5 @@
 """Turns of a Locust user's own tasks: sent, recorded and counted like the turns of a scenario."""
 
-import logging
 from contextlib import ExitStack
 from functools import cache
 from typing import Literal
@@ -13,30 +12,21 @@ from inferload.client.requests.calls import Call
 from inferload.client.turn import Turn
 from inferload.client.turn_record import SessionCookies, TurnRequest, TurnResult
 from inferload.run.process.greenlets import sleep_until
-from inferload.run.worker.session_context import SessionContext, note_too_large
+from inferload.run.worker.session_context import TOO_LARGE, SessionContext
 from inferload.scenario.schema.endpoints import MaxTokensField
 from inferload.scenario.schema.request import RequestOptions
-from inferload.turns.bounded_names import BoundedNames, overflow_text
+from inferload.turns.bounded_names import BoundedNames
 from inferload.turns.record import Failure, PhaseWindow
 from inferload.workload.arrivals import stripe
 
-logger = logging.getLogger(__name__)
-
 
 class TaskContext:
-    """State that the task sessions of a worker share: its run, the next session's index, and the names of turns."""
+    """State that the task sessions of a worker share: its run, the next session's index, and the bounded names of turns."""
 
     def __init__(self, run: SessionContext) -> None:
         self.run = run
         self.indexes = stripe(run.part.assignment.stripe, run.part.assignment.stripes)
-        self._names = BoundedNames()
-
-    def bounded_name(self, name: str) -> str:
-        """Return the class under which to count a task's turn: its name, or the common one beyond the bound."""
-        bounded = self._names.of(name)
-        if bounded != name and self._names.overflows == 1:
-            logger.warning("%s", overflow_text("turns"))
-        return bounded
+        self.names = BoundedNames(kind="turns")
 
 
 class TaskSession:
@@ -67,7 +57,7 @@ class TaskSession:
         `keep`: later turns carry the answer.
         `deferred`: count the turn at its `release`. GreenletExit, as in a user that Locust stops, if the run takes no more turns.
         """
-        run, name = self._run, self._tasks.bounded_name(name)
+        run, name = self._run, self._tasks.names.of(name)
         _await_load(run)
         called_ns = now_ns()
         planned_ns = max(called_ns - late_ns, run.windows.load_start_ns or 0)
@@ -104,7 +94,7 @@ class TaskSession:
         finally:
             run.end_session()
         if result.native is None:
-            note_too_large(run, name)
+            run.note(name, TOO_LARGE)
         self.judge(ok=result.record.ok and result.native is not None)
         return result
 
@@ -126,13 +116,10 @@ class TaskSession:
 
     def _admit(self, name: str, window: PhaseWindow) -> None:
         run, first = self._run, self._turns == 0
-        while run.open and not run.takes(
-            window
-        ):  # the load has ended, and the drain is late: Locust still counts the user
+        take = run.part.quota.take_session if first else run.part.quota.take_turn
+        while run.open and not run.takes(window):  # the load has ended, and the drain is late: Locust counts the user
             gevent.sleep(0.01)
-        if not run.takes(window) or not (run.part.quota.take_session if first else run.part.quota.take_turn)(
-            window.phase
-        ):
+        if not run.takes(window) or not take(window.phase):
             raise GreenletExit
         if first:
             self._begun = window, name

@@ -3,6 +3,8 @@
 import logging
 import os
 import socket
+from collections.abc import Callable
+from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
@@ -38,6 +40,8 @@ IDLE_SILENT_S = 55.0  # without a run: shorter than Locust's own time-out, after
 _CHECK_S = 0.25
 _SIGNAL_WAIT_S = 0.8  # after a signal a worker waits this long for the master's message of the common end of the load
 
+Handler = Callable[[WorkerRun, dict[str, Any]], None]  # of a message of a run
+
 
 class Worker:
     """One per process that runs users: a worker process, or the single process of a local run.
@@ -58,12 +62,15 @@ class Worker:
         register = self._runner.register_message
         register(protocol.PING, self._on_ping)
         register(protocol.PREPARE, self._on_prepare, concurrent=True)
-        register(protocol.WINDOWS, self._on_windows)
-        register(protocol.RATE, self._on_rate)
-        register(protocol.TARGETS, self._on_targets)
-        register(protocol.DRAIN, self._on_drain)
-        register(protocol.ABORT, self._on_abort)
-        register(protocol.TAKEN, self._on_taken)
+        for kind, handle in {
+            protocol.WINDOWS: self._on_windows,
+            protocol.RATE: self._on_rate,
+            protocol.TARGETS: self._on_targets,
+            protocol.DRAIN: self._on_drain,
+            protocol.ABORT: lambda run, _data: run.turns.give_up(),
+            protocol.TAKEN: self._on_taken,
+        }.items():
+            register(kind, partial(self._of_run, handle))
         environment.events.user_error.add_listener(self._on_user_error)
         listen_for_failures(environment, self._on_failed_request)
 
@@ -156,8 +163,10 @@ class Worker:
     # -- messages of the master
 
     def _on_ping(self, environment: Any, msg: Any) -> None:
-        reply = {"sent_ns": msg.data["sent_ns"], "mono_ns": now_ns(), "wall_ns": wall_ns()}
-        reply |= {
+        reply = {
+            "sent_ns": msg.data["sent_ns"],
+            "mono_ns": now_ns(),
+            "wall_ns": wall_ns(),
             "version": __version__,
             "host": socket.gethostname(),
             "scenario": self._scenario,
@@ -185,48 +194,37 @@ class Worker:
             anchor = {"wall_ns": run.writer.anchor.wall_ns, "mono_ns": run.writer.anchor.mono_ns}
             reply["times_digest"] = run.part.scenario.arrivals.times_digest(assignment.origin)
             reply |= {"anchor": anchor, "folder": str(run.writer.run_dir)}
-            reply["readers"] = msgspec.to_builtins(run.turns.clients.readers)
+            reply["readers"] = msgspec.to_builtins([client.reader for client in run.turns.clients])
             reply["delivers"] = run.writer.sender is not None
-            reply["program"] = self._own.code.of_run(run.part.sessions.agent_files()).to_wire()
+            reply["program"] = msgspec.to_builtins(self._own.code.of_run(run.part.sessions.agent_files()))
         except (UsageError, OSError) as error:
             reply["error"] = self._redaction(str(error))
         self._runner.send_message(protocol.READY, reply)
 
-    def _on_windows(self, environment: Any, msg: Any) -> None:
-        run = self._current(msg.data)
-        if run is not None:
-            run.set_windows(windows_from_wire(msg.data["windows"], run.part.assignment.offset_ns))
-
-    def _on_rate(self, environment: Any, msg: Any) -> None:
-        run = self._current(msg.data)
-        if run is not None and isinstance(run.loop, OpenLoop):
-            run.loop.set_rate(msg.data["at_ns"] + run.part.assignment.offset_ns, msg.data["rate"])
-
-    def _on_targets(self, environment: Any, msg: Any) -> None:
-        run = self._current(msg.data)
-        if run is not None:
-            at_ns = msg.data["at_ns"] + run.part.assignment.offset_ns
-            run.turns.clients.change(at_ns, [Target(**fields) for fields in msg.data["targets"]], msg.data["lists"])
-
-    def _on_drain(self, environment: Any, msg: Any) -> None:
-        run = self._current(msg.data)
-        if run is not None:
-            run.drain(run.windows.load_end_ns or now_ns())
-            gevent.spawn(self._finish, run)
-
-    def _on_abort(self, environment: Any, msg: Any) -> None:
-        run = self._current(msg.data)
-        if run is not None:
-            run.turns.give_up()
-
-    def _on_taken(self, environment: Any, msg: Any) -> None:
-        run = self._current(msg.data)
-        if run is not None and run.writer.sender is not None:
-            run.writer.sender.on_taken(msg.data)
-
-    def _current(self, data: dict[str, Any]) -> WorkerRun | None:
+    def _of_run(self, handle: Handler, environment: Any, msg: Any) -> None:
+        """Handle a message of the current run; one of another run is ignored."""
         run = self._run
-        return run if run is not None and run.part.assignment.run_id == data["run_id"] else None
+        if run is not None and run.part.assignment.run_id == msg.data["run_id"]:
+            handle(run, msg.data)
+
+    def _on_windows(self, run: WorkerRun, data: dict[str, Any]) -> None:
+        run.set_windows(windows_from_wire(data["windows"], run.part.assignment.offset_ns))
+
+    def _on_rate(self, run: WorkerRun, data: dict[str, Any]) -> None:
+        if isinstance(run.loop, OpenLoop):
+            run.loop.set_rate(data["at_ns"] + run.part.assignment.offset_ns, data["rate"])
+
+    def _on_targets(self, run: WorkerRun, data: dict[str, Any]) -> None:
+        at_ns = data["at_ns"] + run.part.assignment.offset_ns
+        run.turns.clients.change(at_ns, [Target(**fields) for fields in data["targets"]], data["lists"])
+
+    def _on_drain(self, run: WorkerRun, _data: dict[str, Any]) -> None:
+        run.drain(run.windows.load_end_ns or now_ns())
+        gevent.spawn(self._finish, run)
+
+    def _on_taken(self, run: WorkerRun, data: dict[str, Any]) -> None:
+        if run.writer.sender is not None:
+            run.writer.sender.on_taken(data)
 
     # -- messages to the master
 
@@ -266,10 +264,11 @@ class Worker:
                 "listeners_raised": first_of_each.take_listeners(),
                 "first_errors": run.counter.errors.take(),  # of requests that ended after the last report
                 "folder": str(run.writer.run_dir),
-                "written": run.writer.written.records,
-                "write_error": run.writer.written.error,
+                "written": run.writer.records,
+                "write_error": run.writer.error,
             }
             self._runner.send_message(protocol.DRAINED, sender | totals)
             if run.writer.sender is not None:
                 self._runner.send_message(protocol.DELIVERED, sender | {"error": run.writer.deliver()})
-            run.counter.close_traces()
+            if run.counter.tracer is not None:
+                run.counter.tracer.close()

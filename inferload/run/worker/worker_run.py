@@ -1,6 +1,6 @@
 """A worker's part of one run, from the master's assignment to the last report."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -13,7 +13,7 @@ from inferload.base.threads import give_back_memory
 from inferload.locust_adapters.statistics import LocustStats
 from inferload.run.process import protocol
 from inferload.run.process.protocol import Assignment, WorkerReport
-from inferload.run.process.settings import ProcessSettings
+from inferload.run.process.settings import ProcessSettings, class_options
 from inferload.run.worker.load_loops import ClosedLoop, OpenLoop
 from inferload.run.worker.process_health import HealthReports, LoopMonitor
 from inferload.run.worker.run_part import RunPart
@@ -27,7 +27,6 @@ from inferload.turns.run_windows import RunWindows
 from inferload.turns.tally import TallySet
 
 if TYPE_CHECKING:
-    from inferload.run.process.class_requests import ClassOptions
     from inferload.run.worker.user_turns import TaskContext
 
 REPORT_S = 1.0
@@ -48,7 +47,6 @@ class Reports:
     booked_ns: Callable[[], int]
     writes: Callable[[], int | None]
     deliver: Callable[[WorkerReport], None]
-    canaries: Callable[[], list[Any]] = list  # returns those that have ended since the last report
     _seq: int = 0
     _ended: bool = False
 
@@ -75,16 +73,13 @@ class Reports:
 
     def send(self) -> None:
         """Send the counts since the last report."""
-        self.deliver(self._report())
-
-    def _report(self) -> WorkerReport:
         process = HealthSet() if self.health is None else self.health.take()
         self.context.turns.count()
         seq, self._seq = self._seq, self._seq + 1
         tallies, health = self.counter.tallies.take(), self.counter.health.take()
         tallies.absorb(self.context.tallies.take())
         health.absorb(process)
-        return WorkerReport(
+        report = WorkerReport(
             self.context.part.assignment.run_id,
             self.context.part.assignment.name,
             seq,
@@ -93,9 +88,10 @@ class Reports:
             self.context.turns.in_flight,
             self.booked_ns(),
             self.counter.errors.take(),
-            canaries=self.canaries(),
+            canaries=[] if self.context.turns.canaries is None else self.context.turns.canaries.take(),
             writes=self.writes(),
         )
+        self.deliver(report)
 
 
 class WorkerRun:
@@ -112,11 +108,7 @@ class WorkerRun:
         on_spent: "Callable[[WorkerRun, int], None]" = lambda run, at_ns: None,
     ) -> None:
         self.part = RunPart.of(assignment)
-        of_classes: Mapping[str, ClassOptions] = {}
-        if self.part.scenario.class_requests:
-            from inferload.run.process.class_requests import class_options  # of few scenarios
-
-            of_classes = class_options(self.part.scenario, assignment.origin, own)
+        of_classes = class_options(self.part.scenario, assignment.origin, own)
         anchor = Anchor.take()
         self.windows = RunWindows()
         self.writer = TurnWriter.of(assignment, anchor, own.run_dir, environment.runner.send_message)
@@ -163,7 +155,6 @@ class WorkerRun:
             booked_ns=self.loop.booked_ns,
             writes=lambda: self.writer.writes if self.turns.closed else None,
             deliver=lambda report: environment.runner.send_message(protocol.REPORT, structs.asdict(report)),
-            canaries=self.turns.ended_canaries,
         )
         self.finished = False
         self.closed_ns = 0  # end of its part of the load, set by `drain`

@@ -33,7 +33,7 @@ from inferload.base.clock import Anchor
 from inferload.base.errors import UsageError
 from inferload.base.rundir import SERVER_METRICS
 from inferload.base.tls import TlsSettings
-from inferload.cli.scrape import ScrapeProgress, _duration_s, _interval_s
+from inferload.cli.scrape import ScrapeProgress, _seconds
 from inferload.client.client import Credentials
 from inferload.figures.pages import metric_names as names
 from inferload.figures.pages.metric_names import SCRAPE_DURATION
@@ -539,12 +539,12 @@ def test_invalid_arguments_of_scrape_are_refused(tmp_path: Path, arguments: list
 
 @given(st.floats(allow_nan=True))
 def test_only_finite_times_in_range_are_accepted(value: float) -> None:
-    for parsed, maximum in ((_interval_s, 3600), (_duration_s, 1e8)):
+    for maximum in (3600, 1e8):
         if 0.05 <= value <= maximum:
-            assert parsed(str(value)) == value
+            assert _seconds(0.05, maximum, str(value)) == value
         else:
             with pytest.raises(argparse.ArgumentTypeError, match="not a number of seconds"):
-                parsed(str(value))
+                _seconds(0.05, maximum, str(value))
 
 
 def test_gpu_use_of_the_live_display_is_the_highest_as_in_the_summary() -> None:

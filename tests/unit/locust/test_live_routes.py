@@ -33,8 +33,7 @@ class Controller:
 
     def __init__(self) -> None:
         self.run: Any = None
-        self.result: Any = None
-        self.live: Any = None
+        self.execution: Any = SimpleNamespace(result=None, live=None)
         self.trouble: str | None = None
         self.preparing = self.under_way = False
         self.orders: list[Any] = []
@@ -232,7 +231,7 @@ def test_without_a_run_the_document_has_a_redacted_error(controller: Controller)
 
 def test_the_document_can_contain_lone_surrogates(controller: Controller) -> None:
     name = "/\ud83d"
-    controller.live = SimpleNamespace(run_id="r", document=lambda *_filters: {"others": [{"name": name}]})
+    controller.execution.live = SimpleNamespace(run_id="r", document=lambda *_filters: {"others": [{"name": name}]})
     answer = client_of(controller).get("/inferload/live")
     assert json.loads(answer.data)["others"] == [{"name": name}]
 

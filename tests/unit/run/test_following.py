@@ -23,7 +23,7 @@ from inferload.base.tls import TlsSettings
 from inferload.client.client import Credentials
 from inferload.client.connection.target import Target
 from inferload.locust import options
-from inferload.run.master.lifecycle import following, marks, sent_marks
+from inferload.run.master.lifecycle import following, marks
 from inferload.run.master.lifecycle.following import Following
 from inferload.run.process.named_servers import Followed, hosts_of
 from inferload.run.process.settings import ProcessSettings
@@ -225,7 +225,7 @@ def test_marks_come_from_other_processes_while_the_run_goes_on(
     folder.mkdir()
     (tmp_path / "latest").symlink_to(folder)
     written = marks.Marks(folder / rundir.MARKS, Anchor.take(), Redaction.of("secret-key-0123", ()))
-    sent = sent_marks.SentMarks(folder, written)
+    sent = marks.SentMarks(folder, written)
     for text in ("pod deleted", "key secret-key-0123", "ü" * 200):
         assert cli.main(["mark", str(tmp_path / "latest"), text]) == 0
     gevent.sleep(0)

@@ -5,6 +5,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from inferload.base.rundir import Mark
 from inferload.run.live.live_recorder import Instant
@@ -46,7 +47,7 @@ def test_the_elapsed_time_of_an_ended_run_includes_a_pause_of_the_master(tmp_pat
 
 def test_a_document_of_the_whole_run_has_all_marks(monkeypatch: pytest.MonkeyPatch) -> None:
     run = ended_run()
-    run.elapsed_s, run.phase = lambda: 0.0, lambda: "drain"
+    run.phases = SimpleNamespace(elapsed_s=lambda: 0.0, now=lambda: "drain")
     run.marks = SimpleNamespace(entries=[Mark(wall_ns=number, kind="stop", text="x") for number in range(5)])
     monkeypatch.setattr(live_run, "counts_so_far", lambda run: None)
     monkeypatch.setattr(live_run, "left_s", lambda run: None)
@@ -63,7 +64,7 @@ def test_a_document_of_the_whole_run_has_all_marks(monkeypatch: pytest.MonkeyPat
 def test_the_document_has_the_limits_of_slo_and_gates_for_the_charts() -> None:
     run = ended_run()
     scenario = run.spec.scenario.changed({"gates": ["p95(itl_ms) < 30"], "slo.ttft_ms": 900})
-    run.spec = SimpleNamespace(scenario=scenario, targets=())
+    run.spec = replace(run.spec, scenario=scenario)
     live = LiveRun(run)
     live.close()
     assert [(limit.measure, limit.limit_ms, limit.text) for limit in live._limits] == [

@@ -88,7 +88,7 @@ def test_tasks_require_one_streaming_endpoint(servers: list[Server]) -> None:
     listed = {"data": [{"id": "m"}]}
     server = start(servers, listed, "/v1/messages", answer=MESSAGES)
     found = check(TASKS, server)
-    assert found.targets[0].sent.served == 1
+    assert found.proven.servers[0].sent.served == 1
     with pytest.raises(UsageError, match="404"):
         check(BASE, server)
 
@@ -167,7 +167,7 @@ def test_each_model_and_class_is_tried_once(servers: list[Server]) -> None:
     sent = [(body["model"], len(body["messages"])) for _, body in server.turns]
     assert sorted(sent) == [("m", 1), ("m", 2), ("n", 1), ("n", 2)]
     assert all(body["max_tokens"] == body["min_tokens"] == 1 and body["ignore_eos"] for _, body in server.turns)
-    assert found.targets[0].sent == SentTurns(4, 4, 20, 4, finish_reasons=True)
+    assert found.proven.servers[0].sent == SentTurns(4, 4, 20, 4, finish_reasons=True)
 
 
 def test_tools_of_the_workload_are_part_of_the_first_request(servers: list[Server]) -> None:
@@ -187,8 +187,8 @@ def test_tools_of_the_workload_are_part_of_the_first_request(servers: list[Serve
 def test_one_key_of_the_limit_is_found_for_all_servers(servers: list[Server], strict_first: bool) -> None:
     pair = [start(servers, strict=strict_first), start(servers, strict=not strict_first)]
     found = check(BASE, *pair, model="m")
-    assert found.request.max_tokens_field == "max_completion_tokens"
-    for server, facts in zip(pair, found.targets, strict=True):
+    assert found.proven.request.max_tokens_field == "max_completion_tokens"
+    for server, facts in zip(pair, found.proven.servers, strict=True):
         assert server.turns[-1][1]["max_completion_tokens"] == 1
         assert facts.sent.requests == len(server.turns)
     assert found.spec.scenario.request.max_tokens_field == "auto"  # the scenario and its digest stay
@@ -227,7 +227,7 @@ def test_the_line_of_the_isolation_in_each_text_is_no_other_length(servers: list
     server = start(servers, {"data": [{"id": "m"}]}, "/v1/embeddings", answer=answer)
     texts = {"workload": {"kind": "texts", "texts_per_request": 40, "text_tokens": 10}, "cache": {"isolate": isolate}}
     found = check(BASE | texts, server)
-    assert [length.finding for length in found.lengths] == ["as planned"]
+    assert [length.finding for length in found.proven.lengths] == ["as planned"]
     assert all("preflight" in text for text in server.turns[-1][1]["input"])
 
 

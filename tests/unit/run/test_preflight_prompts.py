@@ -141,9 +141,9 @@ def test_prompts_have_the_planned_length_by_either_form(check: Check, key: str) 
     """llama.cpp takes `content`, and answers any other body with no tokens."""
     server = Server(tokenize=of_key(key))
     found = check(scenario(chat()), server)
-    assert (found.vocabulary.exactness, found.length_notes) == ("exact", [])
+    assert (found.counted.vocabulary.exactness, found.length_notes) == ("exact", [])
     assert 1000 <= words(server.turns[0]) <= 1002  # with the line of its isolation
-    assert found.lengths[0].finding == "as planned"
+    assert found.proven.lengths[0].finding == "as planned"
 
 
 @pytest.mark.parametrize(
@@ -166,7 +166,7 @@ def test_a_route_without_plausible_counts_leaves_the_estimate(
 ) -> None:
     server = Server(counts=lambda count: round(count * 1.3), tokenize=lambda _body: answer)
     found = check(scenario(chat()), server)
-    assert (found.vocabulary.exactness, found.vocabulary.error) == ("approximate", None)
+    assert (found.counted.vocabulary.exactness, found.counted.vocabulary.error) == ("approximate", None)
     assert words(server.turns[0]) == pytest.approx(1000 / 1.3, rel=0.02)
     (note,) = found.length_notes
     assert "by the estimate of 1.3 tokens per word" in note
@@ -218,7 +218,7 @@ def test_the_first_prompt_is_held_against_its_plan(
         assert "\n" not in str(raised.value)
         document["request"]["wrong_length"] = "warn"
     found = check(document, server())
-    (length,) = found.lengths
+    (length,) = found.proven.lengths
     assert (length.planned, length.finding) == (1000, finding)
     assert length.counted == pytest.approx(1000 * factor, abs=9)
     assert found.length_notes == ([] if finding == "as planned" else [length.in_words()])
@@ -228,7 +228,7 @@ def test_the_first_prompt_is_held_against_its_plan(
 @pytest.mark.parametrize("counts", [lambda _count: None, lambda _count: 0])
 def test_an_answer_without_usage_is_said(check: Check, counts: Any, caplog: pytest.LogCaptureFixture) -> None:
     found = check(scenario(chat()), Server(counts=counts, tokenize=of_key("prompt")))
-    (length,) = found.lengths
+    (length,) = found.proven.lengths
     assert length.finding == "no usage"
     assert found.length_notes == [length.in_words()]
     assert "has no usage: the length of its prompt (1,000 planned) is not checked" in length.in_words()
@@ -241,7 +241,7 @@ def test_nothing_is_said_of_a_length_without_a_plan(
 ) -> None:
     """Tasks choose their requests."""
     found = check(scenario({"kind": "tasks"}), Server(counts=counts, tokenize=of_key("prompt")))
-    assert ([length.finding for length in found.lengths], found.length_notes) == (["no plan"], [])
+    assert ([length.finding for length in found.proven.lengths], found.length_notes) == (["no plan"], [])
     assert "planned" not in caplog.text
 
 
@@ -274,7 +274,7 @@ def test_classes_of_one_form_are_checked_by_the_longest_in_any_order(
     one = server()
     found = check(document, one)
     assert len(one.turns) == 3  # the longest, that of the other form, and its history
-    assert {length.class_name: length.finding == "wrong length" for length in found.lengths} == {
+    assert {length.class_name: length.finding == "wrong length" for length in found.proven.lengths} == {
         "long": True,
         "talk": False,
     }
@@ -291,7 +291,7 @@ def test_short_drawn_prompts_are_checked_by_the_longest_of_them(check: Check, se
 
 def test_short_prompts_may_differ_by_a_system_prompt_of_the_server(check: Check) -> None:
     found = check(scenario(chat(prompt_tokens=20)), Server(counts=lambda count: count + 200, tokenize=of_key("prompt")))
-    assert [length.finding for length in found.lengths] == ["other length"]
+    assert [length.finding for length in found.proven.lengths] == ["other length"]
 
 
 def test_every_server_is_checked(check: Check) -> None:
@@ -320,7 +320,7 @@ def test_a_first_turn_that_is_refused_for_its_length_is_named(check: Check, capl
         check(scenario(chat()), Server(refuse=refuse))
     found = check(scenario(chat(), wrong_length="warn"), Server(refuse=refuse))
     assert "a short one is taken" in caplog.text
-    (length,) = found.lengths
+    (length,) = found.proven.lengths
     assert (length.finding, length.planned, length.counted) == ("refused", 1000, None)
     assert length.in_words() == found.length_notes[-1]
     assert "refused in full (1,000 prompt tokens by the plan)" in length.in_words()
@@ -328,8 +328,8 @@ def test_a_first_turn_that_is_refused_for_its_length_is_named(check: Check, capl
 
 def test_a_first_turn_without_an_answer_has_no_checked_length(check: Check) -> None:
     found = check(scenario(chat()), Server(refuse=lambda _body: (503, "busy"), tokenize=of_key("prompt")))
-    assert [length.finding for length in found.lengths] == ["no answer"]
-    assert found.length_notes == [length.in_words() for length in found.lengths]
+    assert [length.finding for length in found.proven.lengths] == ["no answer"]
+    assert found.length_notes == [length.in_words() for length in found.proven.lengths]
 
 
 # -- histories

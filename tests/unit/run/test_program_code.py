@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
-from typing import Any
 from unittest.mock import patch
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -28,12 +28,6 @@ MAIN = "support.py"
 NAMES = st.lists(
     st.from_regex(r"(?:[a-c]{1,2}/){0,2}[a-c]{1,2}\.(?:py|pyc|so)", fullmatch=True), unique=True, max_size=6
 ).filter(lambda names: MAIN not in names)
-
-ODD = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=4) | st.binary(max_size=4),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=4) | st.integers(), inner, max_size=3),
-    max_leaves=6,
-)
 
 
 def module(file: Path, name: str = "") -> ModuleType:
@@ -194,22 +188,7 @@ def test_workers_may_lack_only_what_a_listener_imports(tmp_path: Path) -> None:
     ]
     assert master.differences(code(tmp_path / "less", {MAIN: b"main"})) == ["lib/helper.py (on the master only)"]
     assert master.differences(ProgramCode()) == ["lib/helper.py (on the master only)", f"{MAIN} (on the master only)"]
-    for wire in (None, 3, [], {"files": 3, "loaded": None}, {"files": [["a"], 3, None]}):
-        assert len(master.differences(ProgramCode.from_wire(wire))) == 2
-    assert ProgramCode.from_wire(with_page.to_wire()) == with_page
-
-
-@given(good=st.dictionaries(st.sampled_from(ProgramCode.__struct_fields__), ODD), other=ODD)
-def test_malformed_parts_of_a_program_are_empty(good: dict[str, Any], other: Any) -> None:
-    read = ProgramCode.from_wire(good)
-    assert ProgramCode.from_wire(other) is not None
-    for name in ("mains", "loaded"):
-        value = good.get(name)
-        valid = isinstance(value, list) and all(isinstance(item, str) for item in value)
-        assert getattr(read, name) == (tuple(value or ()) if valid else ())
-    assert all(isinstance(text, str) for pair in (*read.files, *read.bundled, *read.locustfiles) for text in pair)
-    file = (MAIN, "00")
-    assert ProgramCode((MAIN,), (file,), loaded=(MAIN,), locustfiles=(file,)).differences(read)
+    assert msgspec.convert(msgspec.to_builtins(with_page), ProgramCode) == with_page
 
 
 def _digest(program: ProgramCode, name: str) -> str:
@@ -240,17 +219,17 @@ def test_a_worker_with_another_program_is_refused_in_one_line(tmp_path: Path) ->
     master = code(tmp_path / "a", {MAIN: b"master"})
     members = [Member(name, name, stripe) for stripe, name in enumerate(("w0", "w1"))]
     for member in members:
-        member.facts = {"version": __version__, "host": f"node{member.stripe}", "program": master.to_wire()}
+        member.facts = {"version": __version__, "host": f"node{member.stripe}", "program": master}
     worker_setup.check_programs(members, master)
     other = code(tmp_path / "b", {MAIN: b"worker"})
-    members[1].facts["program"] = other.to_wire()
+    members[1].facts["program"] = other
     with pytest.raises(UsageError) as refused:
         worker_setup.check_programs(members, master)
     assert str(refused.value) == (
         f"workers: not the master's program: w1 on node1: {MAIN} ({_digest(other, MAIN)}, the master's is "
         f"{_digest(master, MAIN)}); start every worker with the same locustfile and the same modules below its folder"
     )
-    members[1].facts["program"] = code(tmp_path / "c", {MAIN: b"", **{f"{n}.py": b"" for n in "abcd"}}).to_wire()
+    members[1].facts["program"] = code(tmp_path / "c", {MAIN: b"", **{f"{n}.py": b"" for n in "abcd"}})
     with pytest.raises(UsageError, match=r"a\.py \(on the worker only\), .* and 2 other files; start"):
         worker_setup.check_programs(members, master)
 

@@ -7,11 +7,10 @@ from typing import Any
 import gevent
 import pytest
 
-from inferload.run.master.lifecycle import load_steps
+from inferload.run.master.lifecycle import run_load
 from inferload.run.master.lifecycle.phases import GivenUp, RunEnd
 from inferload.run.master.lifecycle.run_load import RunLoad
 from inferload.run.process import protocol
-from inferload.turns.record import PhaseWindow
 
 
 def test_a_step_of_the_load_ends_the_ramp_in_progress(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -32,14 +31,14 @@ def test_a_step_of_the_load_ends_the_ramp_in_progress(monkeypatch: pytest.Monkey
             raise
         ended.append(users)
 
-    monkeypatch.setattr(load_steps, "follow", follow)
+    monkeypatch.setattr(run_load, "follow_steps", follow)
     spec: Any = SimpleNamespace(scenario=None, spawn_per_s=1.0)
-    state: Any = SimpleNamespace(marks=None, phases=SimpleNamespace(windows=(PhaseWindow("measure", 0),)))
+    state: Any = SimpleNamespace(marks=None)
     steering: Any = SimpleNamespace(planned_users=planned.append)
     load = RunLoad(spec, state, None, None, steering, user_counts=dict)  # type: ignore[arg-type]
     load._starter = gevent.spawn(start_users, 5, 1.0)
     gevent.sleep(0)
-    load._follow_steps(start_users)
+    load._follow_steps(0, start_users)
     load._starter.join(timeout=20)
     assert (planned, begun, killed, ended) == ([10, 20], [5, 10, 20], [5, 10], [20])
 

@@ -15,7 +15,7 @@ from inferload.base.errors import UsageError
 from inferload.locust_adapters.process import CTRL_C
 from inferload.run.master.controller import Controller
 from inferload.run.master.lifecycle.phases import GivenUp, LoadStage, RunEnd
-from inferload.run.master.process_end import EndState, ProcessEnd
+from inferload.run.master.process_end import ProcessEnd
 from inferload.run.master.stages import RunStages, Stage
 
 INSTANTS = (
@@ -170,32 +170,27 @@ def test_the_process_ends_a_while_after_the_run_of_autostart_unless_another_is_u
     (quit_if_idle,) = timers
     quit_if_idle()
     assert process.instants.count("process ends") == (not again)
-    assert process.controller.process.state is EndState.STAYS
 
 
-S = EndState
-AFTER = {  # after: signal, Locust begins to quit, the run is over
-    S.STAYS: (S.SIGNALLED, S.QUITTING, S.STAYS),
-    S.AUTOQUITS: (S.SIGNALLED, S.QUITTING, S.STAYS),
-    S.QUITS: (S.SIGNALLED, S.QUITTING, S.QUITS),
-    S.SIGNALLED: (S.SIGNALLED, S.SIGNALLED_QUITTING, S.SIGNALLED),
-    S.QUITTING: (S.SIGNALLED_QUITTING, S.QUITTING, S.QUITTING),
-    S.SIGNALLED_QUITTING: (S.SIGNALLED_QUITTING, S.SIGNALLED_QUITTING, S.SIGNALLED_QUITTING),
-}
-
-
-@pytest.mark.parametrize("state", EndState)
-@pytest.mark.parametrize("event", [0, 1, 2])
-def test_each_event_in_each_state_of_the_process(state: EndState, event: int) -> None:
-    quits: list[int] = []
-    options = SimpleNamespace(headless=state is EndState.QUITS, autostart=False, autoquit=60)
-    runner = SimpleNamespace(quit=lambda: quits.append(1))
-    environment = SimpleNamespace(parsed_options=options, runner=runner, web_ui=None)
-    process = ProcessEnd(environment, lambda: False)
-    process.state = state
-    (process.signal, process.begin, process.run_over)[event]()
-    assert process.state is AFTER[state][event]
-    assert bool(quits) == (event == 2 and state in (EndState.QUITS, EndState.SIGNALLED))
+@pytest.mark.parametrize("headless", [False, True])
+@pytest.mark.parametrize("autostart", [False, True])
+@pytest.mark.parametrize("signalled", [False, True])
+@pytest.mark.parametrize("quitting", [False, True])
+def test_the_end_of_a_run_in_each_state_of_the_process(
+    headless: bool, autostart: bool, signalled: bool, quitting: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls: list[str] = []
+    options = SimpleNamespace(headless=headless, autostart=autostart, autoquit=60)
+    runner = SimpleNamespace(quit=lambda: calls.append("quit"))
+    process = ProcessEnd(SimpleNamespace(parsed_options=options, runner=runner, web_ui=None), lambda: False)
+    monkeypatch.setattr(gevent, "spawn_later", lambda seconds, _quits: calls.append(f"in {seconds} s"))
+    process.await_scrape = lambda: calls.append("scrape")
+    process.signalled, process.quitting = signalled, quitting
+    process.run_over()
+    ends = ["quit"] if signalled else ["scrape", "quit"] if headless else ["in 60 s"] if autostart else []
+    assert calls == ([] if quitting else ends)
+    process.run_over()
+    assert calls.count("in 60 s") <= 1  # only after the first run
 
 
 # A run: begin, passes of prepared and loads with the next pass between them, end; at any time if no load begins.

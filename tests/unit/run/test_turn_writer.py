@@ -13,7 +13,7 @@ from inferload.base.clock import Anchor
 from inferload.base.errors import UsageError
 from inferload.results.open_run import OpenRun
 from inferload.run.worker import turn_writer
-from inferload.run.worker.turn_writer import TurnWriter, WrittenRecords, own_folder
+from inferload.run.worker.turn_writer import TurnWriter, own_folder
 from inferload.turns import turns_file
 from inferload.turns.record import TurnRecord
 
@@ -29,6 +29,18 @@ def record(number: int) -> TurnRecord:
     return TurnRecord(f"s{number}.0", f"s{number}", 0, "chat", "w0", "measure", 1, 2)
 
 
+def started(folder: Path) -> TurnWriter:
+    writer = TurnWriter(folder, "w0", Anchor(0, 0))
+    writer.start()
+    return writer
+
+
+def finished(writer: TurnWriter) -> tuple[int, str | None]:
+    """Return the number of records that are written, and the first error."""
+    writer.finish()
+    return writer.records, writer.error
+
+
 def test_the_end_waits_for_a_part_in_progress(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write, may_write, writing = turns_file.write_part, threading.Event(), threading.Event()
 
@@ -41,8 +53,7 @@ def test_the_end_waits_for_a_part_in_progress(tmp_path: Path, monkeypatch: pytes
     monkeypatch.setattr(turns_file, "write_part", slow)
     monkeypatch.setattr(turn_writer, "PART_S", 0.01)
     turns = turns_of_master(tmp_path)
-    writer = TurnWriter(turns, "w0", Anchor(0, 0))
-    writer.start()
+    writer = started(turns)
     writer.extend([record(0)])
     with gevent.Timeout(20):
         while not writing.is_set():
@@ -59,28 +70,24 @@ def test_the_end_waits_for_a_part_in_progress(tmp_path: Path, monkeypatch: pytes
 
 def test_a_failed_part_is_lost_and_others_are_kept(tmp_path: Path) -> None:
     turns = turns_of_master(tmp_path)
-    writer = TurnWriter(turns, "w0", Anchor(0, 0))
-    writer.start()
+    writer = started(turns)
     turns.rmdir()
     writer.extend([record(0)])
     writer._write_part()
     turns.mkdir()
     writer.extend([record(1), record(2)])
-    written = writer.finish()
-    assert written.records == 2
-    assert written.error == f"{turns}: No such file or directory"
+    assert finished(writer) == (2, f"{turns}: No such file or directory")
     assert OpenRun(tmp_path).turns.table(["turn_id"])["turn_id"].to_pylist() == ["s1.0", "s2.0"]
 
 
 def test_removed_parts_are_not_counted(tmp_path: Path) -> None:
     turns = turns_of_master(tmp_path)
-    writer = TurnWriter(turns, "w0", Anchor(0, 0))
-    writer.start()
+    writer = started(turns)
     writer.extend([record(0)])
     writer._write_part()
     next(turns.iterdir()).unlink()
     writer.extend([record(1)])
-    assert writer.finish() == WrittenRecords(1, f"{turns}: 1 of 2 files were removed while the run lasted")
+    assert finished(writer) == (1, f"{turns}: 1 of 2 files were removed while the run lasted")
 
 
 def test_parts_that_cannot_be_joined_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -89,11 +96,9 @@ def test_parts_that_cannot_be_joined_count(tmp_path: Path, monkeypatch: pytest.M
 
     monkeypatch.setattr(turns_file, "join_parts", full)
     turns = turns_of_master(tmp_path)
-    writer = TurnWriter(turns, "w0", Anchor(0, 0))
-    writer.start()
+    writer = started(turns)
     writer.extend([record(0)])
-    written = writer.finish()
-    assert written == WrittenRecords(1, f"{turns}: No space left on device")
+    assert finished(writer) == (1, f"{turns}: No space left on device")
 
 
 def test_a_folder_that_cannot_be_listed_ends_the_writer_with_the_error(
@@ -103,11 +108,10 @@ def test_a_folder_that_cannot_be_listed_ends_the_writer_with_the_error(
         raise OSError(24, "Too many open files")
 
     turns = turns_of_master(tmp_path)
-    writer = TurnWriter(turns, "w0", Anchor(0, 0))
-    writer.start()
+    writer = started(turns)
     writer.extend([record(0)])
     monkeypatch.setattr(turns_file, "parts_of", exhausted)
-    assert writer.finish() == WrittenRecords(0, f"{turns}: Too many open files")
+    assert finished(writer) == (0, f"{turns}: Too many open files")
 
 
 def assignment(run_dir: Path, token: str) -> Any:
@@ -130,7 +134,7 @@ def test_a_run_that_does_not_start_leaves_no_folder(
     writer = TurnWriter.of(of_run, Anchor(0, 0), None, lambda kind, data: None)
     rundir.withdraw(run_dir)
     writer.start()
-    assert writer.finish() == WrittenRecords(0)
+    assert finished(writer) == (0, None)
     assert not list(tmp_path.rglob("turns"))
     assert not run_dir.exists()
 
@@ -142,7 +146,7 @@ def test_workers_without_the_masters_disk_take_folders_of_their_own(tmp_path: Pa
     for number, writer in enumerate(writers):
         writer.start()
         writer.extend([record(number)])
-        assert writer.finish() == WrittenRecords(1)
+        assert finished(writer) == (1, None)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["run", "run-2", "run-3", "run-4"]
     assert sorted(writer.run_dir.name for writer in writers) == ["run", "run-2", "run-3", "run-4"]
 

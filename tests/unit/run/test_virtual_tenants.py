@@ -12,8 +12,7 @@ from e2e_runs import scenario
 from inferload.base.errors import UsageError
 from inferload.base.redaction import Redaction
 from inferload.client.client import Credentials
-from inferload.run.process.class_requests import class_options
-from inferload.run.process.settings import ProcessSettings
+from inferload.run.process.settings import ProcessSettings, class_options
 from inferload.scenario.scenario import from_data
 from inferload.scenario.schema.canary import PROMPTS
 

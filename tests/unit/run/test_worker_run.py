@@ -220,7 +220,7 @@ def test_a_worker_reports_until_its_reports_are_closed(monkeypatch: pytest.Monke
     monitor = LoopMonitor()
     counter = TurnCounter({}, lambda _records: None, windows, monitor, cast(Any, None))
     part: Any = SimpleNamespace(assignment=SimpleNamespace(run_id="r", name="w0"))
-    turns: Any = SimpleNamespace(count=lambda: None, in_flight=3)
+    turns: Any = SimpleNamespace(count=lambda: None, in_flight=3, canaries=None)
     context = SessionContext(part, windows, turns, tallies, lambda call: call(), lambda: None)
     sent: list[WorkerReport] = []
     health = HealthReports("w0", windows, monitor, [])
@@ -269,8 +269,8 @@ def test_a_worker_sends_the_instant_at_which_it_first_closed_its_load(monkeypatc
         "context": SimpleNamespace(open=True),
         "loop": SimpleNamespace(close=lambda until_ns: None),
         "windows": RunWindows(),
-        "writer": SimpleNamespace(written=SimpleNamespace(records=0, error=None), sender=None, run_dir="run"),
-        "counter": SimpleNamespace(close_traces=lambda: None, errors=FirstErrors()),
+        "writer": SimpleNamespace(records=0, error=None, sender=None, run_dir="run"),
+        "counter": SimpleNamespace(tracer=None, errors=FirstErrors()),
         "finish": lambda: None,
         "finished": False,
     }

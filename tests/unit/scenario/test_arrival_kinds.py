@@ -10,7 +10,7 @@ from burst_arrivals import Bursts, registered
 from paths import ROOT
 
 from inferload.campaign import search_plan
-from inferload.run.master.lifecycle import load_steps
+from inferload.run.master.workers import worker_setup
 from inferload.run.process.run_spec import RunOptions, resolve
 from inferload.scenario import overrides, reference, scenario
 from inferload.scenario.files.yaml_text import ScenarioError
@@ -67,7 +67,7 @@ def test_a_kind_from_outside_is_planned(bursts: Scenario) -> None:
 @pytest.mark.parametrize("workers", [1, 2, 4])
 def test_a_kind_from_outside_has_a_schedule_on_any_number_of_workers(bursts: Scenario, workers: int) -> None:
     sessions = Sessions(bursts, DataContext())
-    load_steps.check(bursts, sessions, workers)
+    worker_setup.check_arrivals(bursts, sessions, workers)
     times_s: dict[int, float] = {}
     for worker in range(workers):
         schedule = schedule_of(bursts, sessions, 1.5, worker, workers)

@@ -45,13 +45,9 @@ def passes(cache: Cache) -> Sequence[CachePass]:
     """Return the runs of a scenario in order."""
     if cache.arm == "both":
         return CachePass("cold"), CachePass("warm", rundir.WARM)
-    if cache.arm == "warm":
-        return (
-            (CachePass("warming", rundir.WARMING, counted=False), CachePass("warm"))
-            if cache.twice
-            else (CachePass("warm"),)
-        )
-    return (CachePass("cold"),)
+    if cache.twice:
+        return CachePass("warming", rundir.WARMING, counted=False), CachePass("warm")
+    return (CachePass(cache.arm),)
 
 
 def folder(path: Path, current: CachePass) -> Path:

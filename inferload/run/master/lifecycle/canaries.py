@@ -18,9 +18,8 @@ from inferload.client.requests.calls import call_of
 from inferload.client.turn_record import TurnResult
 from inferload.results.verdict.canary import JudgedAnswers, Reference, References
 from inferload.run.process.canary_orders import CanaryOrders, EndedCanary, answer_of
-from inferload.run.process.class_requests import ClassOptions
 from inferload.run.process.run_spec import RunSpec
-from inferload.run.process.settings import ProcessSettings, client_settings
+from inferload.run.process.settings import ClassOptions, ProcessSettings, client_settings
 from inferload.scenario.schema.request import RequestOptions
 from inferload.turns.tally import TallySet, add_counts
 

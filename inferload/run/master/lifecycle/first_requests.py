@@ -4,7 +4,6 @@ import contextlib
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import msgspec
 from msgspec import Struct, field
@@ -18,7 +17,7 @@ from inferload.client.model_list import listed
 from inferload.client.probe import ServerFacts
 from inferload.client.requests.bodies import BodySettings, BodyWriter, Texts
 from inferload.run.process.run_spec import RunSpec
-from inferload.run.process.settings import ProcessSettings, client_settings
+from inferload.run.process.settings import ClassOptions, ProcessSettings, client_settings
 from inferload.scenario.schema.endpoints import ENDPOINTS
 from inferload.scenario.schema.request import RequestOptions
 from inferload.workload.content.chat_template import ChatTemplate
@@ -36,9 +35,6 @@ from inferload.workload.plan.prompt_lengths import (
 )
 from inferload.workload.sessions import Sessions
 
-if TYPE_CHECKING:
-    from inferload.run.process.class_requests import ClassOptions
-
 logger = logging.getLogger(__name__)
 
 _SEED_BYTES = 6
@@ -50,11 +46,14 @@ class Prompts(Struct, frozen=True):
     sessions: Sessions
     vocabulary: Vocabulary
     template: ChatTemplate
-    of_classes: Mapping[str, "ClassOptions"] = {}  # with their keys
+    of_classes: Mapping[str, ClassOptions] = {}  # with their keys
 
 
 class Proven(Struct, frozen=True):
-    """The servers as read, the options of requests that they take, and the lengths of the first prompts."""
+    """The servers as read, the options of requests that they take, and the lengths of the first prompts.
+
+    `request`: with the key of the limit that the servers take.
+    """
 
     servers: tuple[ServerFacts, ...]
     request: RequestOptions
@@ -62,11 +61,17 @@ class Proven(Struct, frozen=True):
 
 
 class _Job(Struct, frozen=True):
-    """First turn of a class with a model, to server `number`."""
+    """First turn of a class with a model, to server `number`. `options`: of the class, if it has any."""
 
     number: int
     model: str
     first: FirstAsk
+    options: ClassOptions | None
+
+    @property
+    def own_class(self) -> str | None:
+        """The class if it has options of its own, for which others' answers are no proof."""
+        return None if self.options is None else self.first.class_name
 
 
 def prove_all(spec: RunSpec, own: ProcessSettings, servers: Sequence[ServerFacts], prompts: Prompts) -> Proven:
@@ -82,7 +87,7 @@ def prove_all(spec: RunSpec, own: ProcessSettings, servers: Sequence[ServerFacts
         first_asks(spec.scenario, prompts.sessions), key=lambda first: first.planned_tokens or 0, reverse=True
     )
     jobs = [
-        _Job(number, model, first)
+        _Job(number, model, first, prompts.of_classes.get(first.class_name))
         for number, facts in enumerate(servers)
         for first in firsts
         for model in _models_of(first.class_name, spec, facts)
@@ -130,11 +135,9 @@ class _FirstRequests(Struct):
         try:
             return self._prove(facts, job, request)
         except UsageError as error:
-            if self._own_class(job) is not None:
+            if job.options is not None:
                 raise UsageError(f"class {job.first.class_name}: {error}") from error
-            others = [
-                endpoint for endpoint in ENDPOINTS if self.spec.scenario.of_tasks and endpoint != request.endpoint
-            ]
+            others = [each for each in ENDPOINTS if self.spec.scenario.of_tasks and each != request.endpoint]
             for endpoint in others:
                 with contextlib.suppress(UsageError):
                     return self._prove(facts, job, request.model_copy(update={"endpoint": endpoint}))
@@ -147,9 +150,9 @@ class _FirstRequests(Struct):
             return
         settings = self._settings(facts, job, request)
         form = self._turn(facts, job, in_short(then.ask), request).form
-        if (facts.target, self._own_class(job), form) in self.followed:
+        if (key := (facts.target, job.own_class, form)) in self.followed:
             return
-        self.followed.add((facts.target, self._own_class(job), form))
+        self.followed.add(key)
         ask = in_short(then.ask, self.mark)
         if then.live and answer.record.ok:
             ask = in_short(then.answered(self.prompts.sessions, answer.reply()), self.mark, answers=True)
@@ -167,7 +170,7 @@ class _FirstRequests(Struct):
     def _prove(self, facts: ServerFacts, job: _Job, request: RequestOptions) -> Proof:
         first, settings = job.first, self._settings(facts, job, request)
         form = self._turn(facts, job, in_short(first.ask), request).form
-        key = facts.target, self._own_class(job), form, is_literal(first.ask), first.live
+        key = facts.target, job.own_class, form, is_literal(first.ask), first.live
         if (known := self.proofs.get(key)) is not None:
             return known
         turn = self._turn(facts, job, in_full(first.ask, self.mark), request, self._isolation())
@@ -234,17 +237,13 @@ class _FirstRequests(Struct):
         self.lengths[length.target, length.model, length.class_name] = length
         return length
 
-    def _own_class(self, job: _Job) -> str | None:
-        """Return the class of a job if it has options of its own, for which others' answers are no proof."""
-        return job.first.class_name if job.first.class_name in self.prompts.of_classes else None
-
     def _settings(self, facts: ServerFacts, job: _Job, request: RequestOptions) -> ClientSettings:
         """Return the settings of a client with the key of the class."""
         settings = client_settings(self.spec.scenario, facts.target, job.model, self.own, "preflight")
-        of_class, allowed = self.prompts.of_classes.get(job.first.class_name), self.own.may_send_to(facts.target)
-        if of_class is not None and of_class.key is not None and allowed:
+        key = None if job.options is None else job.options.key
+        if key is not None and self.own.may_send_to(facts.target):
             without = tuple(header for header in settings.headers if header[0].lower() != "authorization")
-            settings = replace(settings, credentials=of_class.key, headers=without)
+            settings = replace(settings, credentials=key, headers=without)
         return replace(settings, endpoint=request.endpoint)
 
     def _isolation(self) -> Isolation:
@@ -261,10 +260,9 @@ class _FirstRequests(Struct):
         self, facts: ServerFacts, job: _Job, ask: Ask, request: RequestOptions, isolated: Isolation | None = None
     ) -> FirstTurn:
         """Return a first turn; without isolation it is compared with others by its form, and not sent."""
-        of_class = self.prompts.of_classes.get(job.first.class_name)
-        own_headers = () if of_class is None else of_class.headers
-        if of_class is not None:
-            request = request.model_copy(update={"extra_body": of_class.request.extra_body})
+        own_headers = () if job.options is None else job.options.headers
+        if job.options is not None:
+            request = request.model_copy(update={"extra_body": job.options.request.extra_body})
         settings = BodySettings(job.model, request, self.spec.scenario.seed)
         texts = Texts(approximate(), 0)
         if isolated is not None:
@@ -284,10 +282,8 @@ def _print_cost(proof: Proof, first: FirstAsk) -> None:
     record = proof.answer.record
     took_s = (record.closed_ns - (record.sent_ns or record.planned_ns)) / NS_PER_S
     tokens = "unknown" if record.output_tokens is None else f"{record.output_tokens:,}"
-    logger.info(
-        "%s: a history of class %s has answers of the server, so the first turn had a whole one: %s tokens of answer in %.1f s",
-        proof.target.url,
-        first.class_name,
-        tokens,
-        took_s,
+    text = (
+        "%s: a history of class %s has answers of the server, so the first turn had a whole one: "
+        "%s tokens of answer in %.1f s"
     )
+    logger.info(text, proof.target.url, first.class_name, tokens, took_s)

@@ -18,28 +18,26 @@ from inferload.results.documents.summary_document import Summary
 from inferload.results.summarise.counts import Arm, Others
 from inferload.run.live.recorder import Recorder
 from inferload.run.master import run_redaction
-from inferload.run.master.lifecycle import delivery, load_steps, other_requests
+from inferload.run.master.lifecycle import delivery, other_requests
 from inferload.run.master.lifecycle.cache_passes import Previous
-from inferload.run.master.lifecycle.marks import Marks
+from inferload.run.master.lifecycle.marks import Marks, SentMarks
 from inferload.run.master.lifecycle.phases import GivenUp, LoadStage, RunEnd, RunPhases, RunState
 from inferload.run.master.lifecycle.preflight import Preflight
 from inferload.run.master.lifecycle.run_load import RunLoad
 from inferload.run.master.lifecycle.scraper_process import Scraping
 from inferload.run.master.lifecycle.steering import Steering
 from inferload.run.master.workers import worker_setup
-from inferload.run.master.workers.inbox import Inbox, ReportTotals
+from inferload.run.master.workers.inbox import Inbox
 from inferload.run.master.workers.turn_receiver import TurnReceiver
 from inferload.run.master.workers.workers import Member, Roster, WorkerChannel
 from inferload.run.process.program_code import ProgramCode
 from inferload.run.process.protocol import Assignment
-from inferload.run.process.run_spec import RunSpec
 from inferload.run.process.settings import ProcessSettings
 from inferload.run.virtual import server as virtual_server
-from inferload.turns.record import Phase, PhaseWindow
+from inferload.turns.record import PhaseWindow
 
 if TYPE_CHECKING:
     from inferload.run.master.lifecycle.following import Following
-    from inferload.run.master.lifecycle.sent_marks import SentMarks
     from inferload.run.virtual.scraping import VirtualScraping
 
 
@@ -53,7 +51,6 @@ class RunDirectory(Struct, frozen=True):
 class RunSetup(Struct, frozen=True):
     """Inputs of a run after the preflight. `own`: settings of this process. `earlier`: the preceding pass, with the same salt."""
 
-    spec: RunSpec
     preflight: Preflight
     directory: RunDirectory
     own: ProcessSettings
@@ -67,8 +64,9 @@ class MasterRun:
 
     def __init__(self, setup: RunSetup, runner: Any) -> None:
         self.setup = setup
-        self.spec, self.preflight, self.directory, self.own = setup.spec, setup.preflight, setup.directory, setup.own
-        spec, folder = setup.spec, setup.directory.path
+        self.preflight, self.directory, self.own = setup.preflight, setup.directory, setup.own
+        self.spec = spec = setup.preflight.spec
+        folder = setup.directory.path
         self.redaction = run_redaction.of_run(setup.own.redaction, spec)
         self.anchor = Anchor.take()
         self.started = calendar_now()
@@ -77,9 +75,8 @@ class MasterRun:
         self.program = ProgramCode()  # once the workers are ready
         self.marks = marks = Marks(folder / rundir.MARKS, self.anchor, self.redaction)
         self.roster = roster = Roster(runners.client_ids(runner, setup.most_workers))
-        self.state = state = RunState(
-            run_id, roster, marks, RunPhases(spec.scenario.arrivals.step_bounds_s), RunEnd(marks)
-        )
+        self.phases = RunPhases(spec.scenario.arrivals.step_bounds_s)
+        self.state = state = RunState(run_id, roster, marks, self.phases, RunEnd(marks))
         self.stop = state.end.stop  # begins the drain
         self._channel = WorkerChannel(run_id, roster, runner)
         self._records = TurnReceiver(folder / rundir.TURNS, run_id, setup.own.max_turns_mb, self._channel.acknowledge)
@@ -113,11 +110,6 @@ class MasterRun:
         return self.stop.is_set() or self.state.end.over
 
     @property
-    def totals(self) -> ReportTotals:
-        """Sums of the workers' reports so far."""
-        return self.inbox.totals
-
-    @property
     def servers(self) -> tuple[list[str], list[str]]:
         """Addresses of all servers and metrics pages so far."""
         if self.following is not None:
@@ -133,13 +125,12 @@ class MasterRun:
     @property
     def windows(self) -> tuple[PhaseWindow, ...]:
         """Phases as far as they are known; empty before the load."""
-        return self.state.phases.windows
+        return self.phases.windows
 
     @property
     def left_out(self) -> tuple[Adaptation, ...]:
         """Adaptations of Locust that this process or a worker left out."""
-        lists = [member.facts.get("adaptations_left_out") for member in self.roster.members]
-        names = {str(name) for names in lists if isinstance(names, list) for name in names}
+        names = {name for member in self.roster.members for name in member.facts.get("adaptations_left_out", ())}
         return adaptations.left_out_of(names | compat.left_out, workers=self.roster.remote)
 
     @property
@@ -156,14 +147,6 @@ class MasterRun:
         """Return the number of Locust's users that run."""
         return int(self._runner.user_count)
 
-    def elapsed_s(self) -> float:
-        """Return the seconds since the load began."""
-        return self.state.phases.elapsed_s()
-
-    def phase(self) -> Phase | None:
-        """Return the current phase; None before the load."""
-        return self.state.phases.now()
-
     # -- requests of users
 
     def request_stop(self, reason: str, *, early: bool = False) -> None:
@@ -179,7 +162,7 @@ class MasterRun:
         """
         scenario, members = self.spec.scenario, self.roster.members
         check = partial(worker_setup.check_connected, members, self._channel.clients, check_stop)
-        load_steps.check(scenario, self.preflight.sessions, len(members))
+        worker_setup.check_arrivals(scenario, self.preflight.sessions, len(members))
         if self.preflight.metrics_urls:  # before the workers' set-up, which the first scrapes overlap
             self.scraping = self._scraping(self.directory.path / rundir.SERVER_METRICS, scenario.server.interval_s)
         worker_setup.compare_clocks(members, self._channel.send, check)
@@ -193,14 +176,12 @@ class MasterRun:
             reads_files=self.preflight.data.has_files,
         )
         worker_setup.log_readers(members)
-        load_steps.check_times(scenario, self.spec.origin, members)
+        worker_setup.check_times(scenario, self.spec.origin, members)
         self.program = self.own.code.of_run(self.preflight.sessions.agent_files())
         worker_setup.check_programs(members, self.program)
         if self.scraping is not None:
             self.scraping.wait_for_first(len(self.preflight.metrics_urls))
         if not is_virtual():
-            from inferload.run.master.lifecycle.sent_marks import SentMarks
-
             self._sent_marks = SentMarks(self.directory.path, self.marks)
         if self.spec.followed:
             from inferload.run.master.lifecycle.following import Following  # of runs that name lists
@@ -252,7 +233,7 @@ class MasterRun:
 
     def _scenario_text(self) -> str:
         """Return the scenario for the workers, with the key of the limit that the servers take."""
-        scenario, found = self.spec.scenario, self.preflight.request.max_tokens_field
+        scenario, found = self.spec.scenario, self.preflight.proven.request.max_tokens_field
         if found != scenario.request.max_tokens_field:
             scenario = scenario.changed({"request.max_tokens_field": found}, self.spec.origin)
         return scenario.resolved_text()
@@ -270,8 +251,8 @@ class MasterRun:
             targets=[asdict(target) for target in spec.targets],
             model=preflight.facts.model,
             takes_salt=preflight.salts,
-            finish_reasons=[facts.sent.finish_reasons for facts in preflight.targets],
-            vocabulary=preflight.vocabulary.to_wire(),
+            finish_reasons=[facts.sent.finish_reasons for facts in preflight.proven.servers],
+            vocabulary=preflight.counted.vocabulary.to_wire(),
             run_dir=str(self.directory.path),
             token=self.directory.token,
             offset_ns=member.clock.offset_ns,

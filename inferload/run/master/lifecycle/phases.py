@@ -44,7 +44,12 @@ class RunPhases:
     @property
     def load_end_ns(self) -> int | None:
         """Start of the drain; None if not known yet."""
-        return next((window.start_ns for window in self.windows if window.phase == "drain"), None)
+        drain = self.window("drain")
+        return None if drain is None else drain.start_ns
+
+    def window(self, phase: Phase) -> PhaseWindow | None:
+        """Return the window of a phase; None if it is not known yet."""
+        return next((window for window in self.windows if window.phase == phase), None)
 
     def elapsed_s(self) -> float:
         """Return the seconds since the load began."""

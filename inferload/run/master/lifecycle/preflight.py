@@ -17,24 +17,21 @@ from inferload.client.first_turn import SentTurns
 from inferload.client.probe import ServerFacts, facts_of, model_list, model_of
 from inferload.client.tokenizer import chat_tokenizer, tokenizer
 from inferload.figures.pages.page_names import is_simulated, kind_of, no_known_engine
-from inferload.run.master.lifecycle.first_requests import Prompts, prove_all
+from inferload.run.master.lifecycle.first_requests import Prompts, Proven, prove_all
 from inferload.run.process.run_spec import RunSpec
-from inferload.run.process.settings import ProcessSettings, client_settings
+from inferload.run.process.settings import ClassOptions, ProcessSettings, class_options, client_settings
 from inferload.scenario.schema.endpoints import ENDPOINTS
-from inferload.scenario.schema.request import RequestOptions
 from inferload.servers import roles
 from inferload.servers.exposition import PromParser, page_text
 from inferload.workload.content import token_estimate
 from inferload.workload.content.chat_template import NO_TEMPLATE, ChatTemplate, measure
 from inferload.workload.content.data import DataContext, DataFindings, Opened
 from inferload.workload.content.prompts import TOKENS_PER_WORD, Tokenize, Vocabulary, approximate, calibrate
-from inferload.workload.plan.prompt_lengths import PromptLength
 from inferload.workload.plan.turn_checks import check_sendable, too_long
 from inferload.workload.sessions import Sessions
 
 if TYPE_CHECKING:
     from inferload.run.master.lifecycle.canaries import Canaries
-    from inferload.run.process.class_requests import ClassOptions
 
 logger = logging.getLogger(__name__)
 
@@ -42,32 +39,34 @@ NO_PROMETHEUS_PAGE = "not a Prometheus page"
 MOST_ERROR = 0.2  # of the counts of words, above which the estimate of tokens per word replaces them
 
 
-class Preflight(Struct, frozen=True):
-    """Results of the checks. `spec`: with the targets as read. `sessions`: of the run, opened with the digests of their data.
+class Counted(Struct, frozen=True):
+    """Findings of the server's tokenizer. `note`: why the lengths of generated prompts are an estimate, "" if they are none."""
 
-    `request`: options of the requests, with the key of the limit that the servers take. `lengths`: of the first prompts.
-    `length_note`: why the lengths of generated prompts are an estimate, "" if they are none.
-    """
+    vocabulary: Vocabulary
+    template: ChatTemplate
+    data: DataContext
+    note: str = ""
+
+
+class Preflight(Struct, frozen=True):
+    """Results of the checks. `spec`: with the targets as read. `sessions`: of the run, opened with the digests of their data."""
 
     spec: RunSpec
-    request: RequestOptions
-    targets: tuple[ServerFacts, ...]  # in the order of the run's targets
-    vocabulary: Vocabulary
+    proven: Proven
+    counted: Counted
     metrics_urls: tuple[str, ...]  # default pages that exist, or the named ones
     roles: dict[str, roles.Role]  # that the run names, by the target of the page
     sessions: Sessions
-    template: ChatTemplate = NO_TEMPLATE
-    lengths: tuple[PromptLength, ...] = ()
-    length_note: str = ""
-    canaries: "Canaries | None" = None  # None: the scenario has none
+    canaries: "Canaries | None"  # None: the scenario has none
 
     @property
     def length_notes(self) -> list[str]:
-        return [*filter(None, [self.length_note]), *(length.in_words() for length in self.lengths if length.noted)]
+        lengths = [length.in_words() for length in self.proven.lengths if length.noted]
+        return [self.counted.note, *lengths] if self.counted.note else lengths
 
     @property
     def facts(self) -> ServerFacts:
-        return self.targets[0]
+        return self.proven.servers[0]
 
     @property
     def data(self) -> DataContext:
@@ -77,21 +76,17 @@ class Preflight(Struct, frozen=True):
     @property
     def salts(self) -> bool:
         """True if every target accepts `cache_salt`."""
-        return all(facts.salts for facts in self.targets)
+        return all(facts.salts for facts in self.proven.servers)
 
     @property
     def engine(self) -> str:
         """Engine of the targets; several names if they differ."""
-        return ", ".join(dict.fromkeys(facts.engine for facts in self.targets))
+        return ", ".join(dict.fromkeys(facts.engine for facts in self.proven.servers))
 
 
 def preflight(spec: RunSpec, own: ProcessSettings) -> Preflight:
     """Check the servers; UsageError if no run is possible."""
-    of_classes: Mapping[str, ClassOptions] = {}
-    if spec.scenario.class_requests:
-        from inferload.run.process.class_requests import class_options  # of few scenarios
-
-        of_classes = class_options(spec.scenario, spec.origin, own)
+    of_classes = class_options(spec.scenario, spec.origin, own)
     withheld = own.withheld_from(server_urls(spec))
     if not withheld:
         return _preflight(spec, own, of_classes)
@@ -110,7 +105,7 @@ def server_urls(spec: RunSpec) -> list[str]:
     return [target.url for target in spec.targets] + list(spec.metrics_urls or ())
 
 
-def _preflight(spec: RunSpec, own: ProcessSettings, of_classes: Mapping[str, "ClassOptions"]) -> Preflight:
+def _preflight(spec: RunSpec, own: ProcessSettings, of_classes: Mapping[str, ClassOptions]) -> Preflight:
     sessions = Sessions(spec.scenario, DataContext(spec.origin))
     opened = sessions.open()
     check_sendable(spec.scenario, sessions)
@@ -139,31 +134,11 @@ def _preflight(spec: RunSpec, own: ProcessSettings, of_classes: Mapping[str, "Cl
         proxy = Proxy.for_target(target)
         through = "" if proxy is None else f" through the proxy {proxy.url} ({proxy.variable})"
         logger.info("requests go to %s%s", url, through)
-    return Preflight(
-        spec,
-        proven.request,
-        proven.servers,
-        counted.vocabulary,
-        tuple(pages),
-        named,
-        Sessions(spec.scenario, counted.data),
-        counted.template,
-        proven.lengths,
-        counted.note,
-        canaries,
-    )
+    sessions = Sessions(spec.scenario, counted.data)
+    return Preflight(spec, proven, counted, tuple(pages), named, sessions, canaries)
 
 
-class _Counted(Struct, frozen=True):
-    """Findings of the server's tokenizer. `note`: why the lengths of generated prompts are an estimate, "" if they are none."""
-
-    vocabulary: Vocabulary
-    template: ChatTemplate
-    data: DataContext
-    note: str = ""
-
-
-def _counted(spec: RunSpec, own: ProcessSettings, facts: ServerFacts, opened: Mapping[str, Opened]) -> _Counted:
+def _counted(spec: RunSpec, own: ProcessSettings, facts: ServerFacts, opened: Mapping[str, Opened]) -> Counted:
     """Measure words, data and chat template by the tokenizer of the first server, as far as it counts plausibly."""
     url = spec.target.url
     template, data = NO_TEMPLATE, _data(spec, opened, None)
@@ -180,13 +155,13 @@ def _counted(spec: RunSpec, own: ProcessSettings, facts: ServerFacts, opened: Ma
         return _estimated(data, f"{url}: /tokenize failed ({error})")
     if facts.tokenizer.chats and ENDPOINTS[spec.scenario.request.endpoint].chat_template:
         template = measure(chat_tokenizer(settings))
-    return _Counted(vocabulary, template, data)
+    return Counted(vocabulary, template, data)
 
 
-def _estimated(data: DataContext, reason: str) -> _Counted:
+def _estimated(data: DataContext, reason: str) -> Counted:
     note = f"{reason}: prompt lengths are approximate, by the estimate of {number(TOKENS_PER_WORD)} tokens per word"
     logger.warning("%s", note)
-    return _Counted(approximate(), NO_TEMPLATE, data, note)
+    return Counted(approximate(), NO_TEMPLATE, data, note)
 
 
 def _with_engine(targets: Sequence[ServerFacts], engines: Iterable[str | None]) -> tuple[ServerFacts, ...]:

@@ -1,7 +1,7 @@
 """Load of one run on the master, from its announcement to the end of the drain, with its adaptive warm-up."""
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Self
 
@@ -12,7 +12,7 @@ from msgspec import Struct
 from inferload.base.clock import NS_PER_S, now_ns
 from inferload.base.threads import in_thread
 from inferload.results.statistics.steady_state import Steadiness
-from inferload.run.master.lifecycle import load_steps
+from inferload.results.tables.cells import step_level
 from inferload.run.master.lifecycle.marks import Marks
 from inferload.run.master.lifecycle.phases import GivenUp, LoadStage, RunState
 from inferload.run.master.lifecycle.steering import Steering
@@ -23,7 +23,8 @@ from inferload.run.process import protocol
 from inferload.run.process.greenlets import sleep_until
 from inferload.run.process.protocol import windows_to_wire
 from inferload.run.process.run_spec import RunSpec
-from inferload.scenario.scenario import Phases
+from inferload.scenario.scenario import Phases, Scenario
+from inferload.scenario.schema.load.arrivals import Arrivals
 from inferload.turns.tally import TallySet
 from inferload.workload.sessions import Sessions
 
@@ -56,7 +57,10 @@ class AdaptiveWarmup(Struct, frozen=True):
                 return now_ns() + lead_ns
             self.stop.wait(min(_POLL_S, left_ns / NS_PER_S))
         if not self.stop.is_set():
-            self._mark_limit()
+            state = "TTFT was not steady" if self.turns is None else f"fewer than {self.turns} turns were over"
+            text = f"the warm-up ended with its {self.phases.warmup_s:g} s: {state}"
+            logger.warning("%s", text)
+            self.marks.add("warmup_over", text)
         return latest_ns
 
     def _reached(self, start_ns: int) -> str | None:
@@ -67,12 +71,6 @@ class AdaptiveWarmup(Struct, frozen=True):
         if not self.steadiness.now:
             return None
         return f"TTFT is steady, {(now_ns() - start_ns) / NS_PER_S:.0f} s after the load began"
-
-    def _mark_limit(self) -> None:
-        state = "TTFT was not steady" if self.turns is None else f"fewer than {self.turns} turns were over"
-        text = f"the warm-up ended with its {self.phases.warmup_s:g} s: {state}"
-        logger.warning("%s", text)
-        self.marks.add("warmup_over", text)
 
 
 _LOCAL_LEAD_NS = 50_000_000  # as LEAD_NS, without workers in other processes
@@ -141,7 +139,7 @@ class RunLoad:
 
     def measure(self, start_ns: int, measure_ns: int, start_users: StartUsers) -> int:
         """Apply the planned changes of the load; after its time or a stop, announce and return the end of the load."""
-        stepper = gevent.spawn(self._follow_steps, start_users)
+        stepper = gevent.spawn(self._follow_steps, measure_ns, start_users)
         self._background.append(stepper)
         planned_ns = self._planned_end_ns(measure_ns)
         self._state.end.stop.wait(None if planned_ns is None else max(0.0, (planned_ns - now_ns()) / NS_PER_S))
@@ -184,16 +182,15 @@ class RunLoad:
         self._state.end.request_abort()
         self._channel.announce(protocol.ABORT)
 
-    def _follow_steps(self, start_users: StartUsers) -> None:
-        """Apply the planned changes of the load. The measure phase has been announced."""
+    def _follow_steps(self, measure_ns: int, start_users: StartUsers) -> None:
+        """Apply the planned changes of the load, whose times count from the measure phase."""
 
         def set_users(users: int) -> None:
             self.end_start()
             self._steering.planned_users(users)
             self._starter = gevent.spawn(start_users, users, self._spec.spawn_per_s)
 
-        measure_ns = next(window.start_ns for window in self._state.phases.windows if window.phase == "measure")
-        load_steps.follow(self._spec.scenario, measure_ns, self._state.marks, set_users)
+        follow_steps(self._spec.scenario, measure_ns, self._state.marks, set_users)
 
     def _latest_measure_ns(self, start_ns: int) -> int:
         return start_ns + round(self._spec.scenario.phases.warmup_s * NS_PER_S)
@@ -221,6 +218,27 @@ class RunLoad:
         self._channel.announce(protocol.WINDOWS, windows=windows_to_wire(phases.stepped))
 
     def _mark_phases_from(self, at_ns: int) -> None:
-        """Wait for an instant, and mark the phases that have begun."""
         sleep_until(at_ns)
         self._state.phases.mark(self._state.marks)
+
+
+def follow_steps(scenario: Scenario, measure_ns: int, marks: Marks, set_users: Callable[[int], None]) -> None:
+    """Apply each change of the profile at its time, which counts from the measure phase. Return at the profile's end."""
+    for at_s, users, text in _events(scenario.arrivals):
+        at_ns = measure_ns + round(at_s * NS_PER_S)
+        sleep_until(at_ns)
+        if text:
+            marks.add("step", text, at_ns)
+            logger.info("%s", text)
+        if users is not None and at_s > 0:
+            set_users(users)
+
+
+def _events(arrivals: Arrivals) -> Iterator[tuple[float, int | None, str]]:
+    """Yield (seconds, users in a closed loop, text of the mark) of each change."""
+    texts = [f"step {number} begins: {step_level(**level)}" for number, level in enumerate(arrivals.step_levels)]
+    for number, (at_s, users) in enumerate(arrivals.user_changes):
+        yield at_s, users, texts[number] if texts else ""
+    if not arrivals.user_changes:
+        for at_s, text in zip(arrivals.step_bounds_s, texts, strict=True):
+            yield at_s, None, text

@@ -71,10 +71,8 @@ class Scraping:
             while len(self.latest) < targets and not self._ended.is_set():
                 self._news.wait()
                 self._news.clear()
-        if len(self.latest) < targets:
-            logger.warning(
-                "%d of %d metrics pages: no values before the load began", targets - len(self.latest), targets
-            )
+        if missing := targets - len(self.latest):
+            logger.warning("%d of %d metrics pages: no values before the load began", missing, targets)
 
     def change(self, urls: Sequence[str], lists: Sequence[str]) -> None:
         """Scrape these pages from now on; the others until they do not answer. `lists`: DNS names and files that have them now."""
@@ -120,5 +118,4 @@ class Scraping:
 
 
 def _keyless(urls: Sequence[str], own: ProcessSettings) -> list[str]:
-    """Return the pages that get no key."""
     return [url for url in urls if not own.may_send_to(Target.of_page(url))]

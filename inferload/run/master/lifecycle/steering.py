@@ -71,10 +71,9 @@ class Steering:
         text, rate = f"users changed {_BY[by]}: {self._users} -> {users}", self._spec.rate_for(users)
         self._users = users
         if rate is None:
-            self._marks.add("users", text, users=users, by=by)
+            self._mark(text, by=by)
         else:
-            text = f"{text}, so arrivals.{self._key} is {rate:g}"
-            self._mark_rate(self._send_rate(rate), text, by, users=users)
+            self._mark(f"{text}, so arrivals.{self._key} is {rate:g}", self._send_rate(rate), by, users=users)
 
     def load(self) -> str | None:
         """Return the current rate with the scenario's key; None in a closed loop."""
@@ -158,7 +157,6 @@ class Steering:
         self._ramp = self._ramping = None
 
     def _follow(self, ramp: Ramp) -> None:
-        """Apply a ramp, and mark its end."""
         end_ns = ramp.start_ns + round(ramp.over_s * NS_PER_S)
         if self._key is None:
             self.start_users(round(ramp.last), max(abs(ramp.last - ramp.first) / ramp.over_s, 0.001))
@@ -177,20 +175,15 @@ class Steering:
             self._mark_end_of_ramp(self._send_rate(ramp.last))
 
     def _mark_end_of_ramp(self, at_ns: int | None = None, reason: str = "") -> None:
-        text = f"ramp by hand ended{reason} at {self.level():g} {self.unit}"
-        if self._key is None:
-            self._marks.add("users", text, users=self._users, by="hand")
-        else:
-            self._mark_rate(at_ns, text, "hand")
+        self._mark(f"ramp by hand ended{reason} at {self.level():g} {self.unit}", at_ns)
 
     def _apply(self, level: float, text: str) -> None:
-        """Change to a level, and mark the change."""
         if self._key is not None:
-            self._mark_rate(self._send_rate(level), text, "hand")
+            self._mark(text, self._send_rate(level))
             return
         change = abs(level - self._users)
         self._users = round(level)
-        self._marks.add("users", text, users=self._users, by="hand")
+        self._mark(text)
         self.start_users(self._users, max(1.0, change))
 
     @property
@@ -215,8 +208,9 @@ class Steering:
         self.rate_changes.append((at_ns, rate))
         return at_ns
 
-    def _mark_rate(self, at_ns: int | None, text: str, by: ChangedBy, **detail: Any) -> None:
-        assert self._key is not None
-        assert self._rate is not None
-        rates = {self._key.replace(".", "_"): self._rate}
-        self._marks.add("users", text, at_ns, **detail, by=by, **rates)
+    def _mark(self, text: str, at_ns: int | None = None, by: ChangedBy = "hand", **detail: Any) -> None:
+        """Mark a change to the current users, or to the current rate from an instant on."""
+        if self._key is None:
+            self._marks.add("users", text, users=self._users, by=by)
+        else:
+            self._marks.add("users", text, at_ns, **detail, by=by, **{self._key.replace(".", "_"): self._rate})

@@ -25,7 +25,7 @@ from inferload.run.process import protocol
 from inferload.run.process.greenlets import sleep_until
 from inferload.run.process.protocol import WorkerReport
 from inferload.scenario.scenario import Scenario
-from inferload.turns.bounded_names import BoundedNames, overflow_text
+from inferload.turns.bounded_names import BoundedNames
 from inferload.turns.client_health import HealthSet
 from inferload.turns.tally import TallySet
 from inferload.workload.content.data import Notes
@@ -79,7 +79,7 @@ class Inbox:
         self.notes = Notes()  # counted problems of the workers' sessions
         self.listeners_raised: Counter[str] = Counter()  # by message
         self._records = records
-        self._names = BoundedNames(classes)
+        self._names = BoundedNames(classes, "turns")  # tasks may use many
         self._abort_watch = AbortWatch(scenario.abort_on)
         self._clock = clock_id()
 
@@ -109,7 +109,7 @@ class Inbox:
             tallies, health = TallySet.from_wire(report.tallies), HealthSet.from_wire(report.health)
             if self._canaries is not None:
                 self._canaries.add(report.canaries, tallies)
-            tallies = self._bounded(tallies)
+            tallies = tallies.renamed(self._names.of)
             member.turns += sum(tally.ended for _, tally in tallies.items())
             self._totals.errors.absorb(report.first_errors, member.clock.offset_ns)
             self._check_clock(member, health)
@@ -146,16 +146,7 @@ class Inbox:
         else:
             gevent.spawn_later(_GATHER_S, self.settle)
 
-    def _bounded(self, tallies: TallySet) -> TallySet:
-        """Return a worker's tallies with a bounded number of classes: tasks may use many names."""
-        before = self._names.overflows
-        bounded = tallies.renamed(self._names.of)
-        if self._names.overflows and not before:
-            logger.warning("%s", overflow_text("turns"))
-        return bounded
-
     def _check_abort_conditions(self, at_s: float, delta: TallySet) -> None:
-        """Stop the run once a condition of the scenario's `abort_on` is true."""
         reached = self._abort_watch.add(at_s, delta)
         if reached is None or self.state.end.stop.is_set() or self.state.end.over:
             return
@@ -227,7 +218,7 @@ class Inbox:
         if self.state.end.over or not self.state.phases.windows:
             return
         known = self.steadiness.since_s is not None
-        self.steadiness.add(at_s, delta, sum(member.in_flight for member in self.state.roster.present))
+        self.steadiness.add(at_s, delta, self.state.roster.in_flight)
         if self.steadiness.since_s is not None and not known:
             self.state.marks.add("steady", f"steady: TTFT is steady from {self.steadiness.since_s:g} s of load on")
 

@@ -1,4 +1,4 @@
-"""Set-up of the workers before the load: wait for them, compare clocks and versions, send assignments."""
+"""Set-up of the workers before the load: wait for them, compare clocks, versions and files, send assignments."""
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
@@ -17,6 +17,8 @@ from inferload.run.master.workers.workers import Member, Send
 from inferload.run.process import protocol
 from inferload.run.process.program_code import ProgramCode
 from inferload.run.process.protocol import Assignment
+from inferload.scenario.scenario import Scenario
+from inferload.workload.sessions import Sessions
 
 logger = logging.getLogger(__name__)
 
@@ -134,11 +136,33 @@ def send_assignments(
             raise UsageError(f"worker {member.name} on {member.facts.get('host')}: {member.facts['error']}")
 
 
+def check_arrivals(scenario: Scenario, sessions: Sessions, workers: int) -> None:
+    """Raise UsageError if arrivals are not possible, or if there are more workers than turns in flight."""
+    scenario.arrivals.unit_times(scenario.seed, sessions)
+    most = scenario.arrivals.most_in_flight
+    if most is not None and most < workers:
+        raise UsageError(
+            f"arrivals.max_in_flight: {most}: less than the number of workers, {workers}, each of which needs a share; "
+            f"raise it to {workers} or more, or start fewer workers"
+        )
+
+
+def check_times(scenario: Scenario, origin: str, members: Sequence[Member]) -> None:
+    """Raise UsageError if a worker's file of arrival times differs from the master's."""
+    digest = scenario.arrivals.times_digest(origin)
+    for member in members:
+        if member.facts.get("times_digest") != digest:
+            raise UsageError(
+                f"arrivals.path: the file of worker {member.name} on {member.facts.get('host')} differs from the master's; "
+                "copy the same one to every machine"
+            )
+
+
 def check_programs(members: Sequence[Member], program: ProgramCode) -> None:
     """Raise UsageError if a worker has imported another program than the master, `program`: it would send another load."""
     problems = []
     for member in members:
-        differing = program.differences(ProgramCode.from_wire(member.facts.get("program")))
+        differing = program.differences(member.facts["program"])
         if differing:
             more = f" and {plural(len(differing) - _NAMED, 'other file')}" if len(differing) > _NAMED else ""
             problems.append(f"{member.name} on {member.facts.get('host')}: {', '.join(differing[:_NAMED])}{more}")

@@ -11,6 +11,7 @@ from inferload.results import readers
 from inferload.results.documents.manifest_document import Anchor, Worker
 from inferload.results.summarise.counts import EndedWorker
 from inferload.run.process import protocol
+from inferload.run.process.program_code import ProgramCode
 from inferload.turns.socket_reader import SocketReader
 
 # After this time without a message a worker is lost.
@@ -59,7 +60,7 @@ class DeliveredRecords(Struct):
 
 
 class Ready(msgspec.Struct, frozen=True, kw_only=True):
-    """Contents of a READY message, besides run and name. `program`: as `ProgramCode.from_wire` reads it."""
+    """Contents of a READY message, besides run and name."""
 
     host: str | None = None
     pid: int | None = None
@@ -70,7 +71,7 @@ class Ready(msgspec.Struct, frozen=True, kw_only=True):
     folder: str | None = None
     readers: tuple[SocketReader, ...] = ()
     delivers: bool = False
-    program: Any = None
+    program: ProgramCode = ProgramCode()
 
 
 class Member(Struct):
@@ -222,6 +223,11 @@ class Roster:
     def present(self) -> list[Member]:
         """Workers that are not lost."""
         return [member for member in self.members if not member.lost]
+
+    @property
+    def in_flight(self) -> int:
+        """Turns in flight, by the newest reports."""
+        return sum(member.in_flight for member in self.present)
 
     @property
     def awaited(self) -> list[Member]:
