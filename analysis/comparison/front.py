@@ -88,23 +88,18 @@ class Front:
         names, data = dict.fromkeys(point.side for point in self.points), []
         for (dark, _), name in zip(cycle(COLOURS), names, strict=False):
             shown = [point for point in self.points if point.side == name]
-            marker = {"size": 9, "color": dark, "symbol": [_SYMBOLS[point.position] for point in shown]}
-            data.append(
-                {
-                    "type": "scatter",
-                    "mode": "lines+markers",
-                    "name": name,
-                    "x": chart.numbers([point.user.mean for point in shown]),
-                    "y": chart.numbers([point.output.mean for point in shown]),
-                    "error_x": _bars([point.user for point in shown], dark),
-                    "error_y": _bars([point.output for point in shown], dark),
-                    "text": [f"{name}, {point.load}" for point in shown],
-                    "line": {"color": dark, "width": 1},
-                    "marker": marker,
-                    "hovertemplate": "%{text}: %{x:,.4~g} tok/s/user, %{y:,.4~g} tok/s<extra></extra>",
-                }
-            )
-        axes = [{"title": chart.title(title), "rangemode": "tozero"} for title in ("tok/s/user", self.unit)]
+            users, outputs = [point.user for point in shown], [point.output for point in shown]
+            x, y = (chart.numbers([each.mean for each in values]) for values in (users, outputs))
+            look = {
+                "error_x": _bars(users, dark),
+                "error_y": _bars(outputs, dark),
+                "line": {"color": dark, "width": 1},
+                "marker": {"size": 9, "color": dark, "symbol": [_SYMBOLS[point.position] for point in shown]},
+                "text": [f"{name}, {point.load}" for point in shown],
+                "hovertemplate": "%{text}: %{x:,.4~g} tok/s/user, %{y:,.4~g} tok/s<extra></extra>",
+            }
+            data.append(chart.scatter("lines+markers", name, x, y, **look))
+        axes = [chart.axis(title, rangemode="tozero") for title in ("tok/s/user", self.unit)]
         return chart.Picture(key, "Front", _MARKS, {"data": data, "layout": chart.layout(420, *axes)}, (OUTPUT.key,))
 
     @property
@@ -204,6 +199,5 @@ def _estimate(values: Sequence[float]) -> Estimate:
 
 
 def _bars(estimates: Sequence[Estimate], colour: str) -> chart.PlotlyDict:
-    ends = [(each.mean - (each.low or each.mean), (each.high or each.mean) - each.mean) for each in estimates]
-    lows, highs = (chart.numbers(side) for side in zip(*ends, strict=True))
-    return {"type": "data", "symmetric": False, "arrayminus": lows, "array": highs, "color": colour, "thickness": 1}
+    bars = chart.error_bars([(each.mean, each.low, each.high) for each in estimates])
+    return bars | {"color": colour, "thickness": 1}
