@@ -16,7 +16,7 @@ from inferload.base.numbers import short
 from inferload.campaign import runner
 from inferload.campaign.attainment import answer
 from inferload.campaign.attainment import window as windows_of
-from inferload.campaign.attainment.bracket import Ended, Settings, points_of
+from inferload.campaign.attainment.bracket import Settings, points_of
 from inferload.campaign.attainment.point import Look
 from inferload.campaign.attainment.slo import Condition
 from inferload.campaign.attainment.text import going
@@ -27,7 +27,7 @@ from inferload.campaign.search_plan import SearchPlan, at, cache_text
 from inferload.deploy.launcher.launch import tail
 from inferload.results.documents import typed_documents
 from inferload.results.documents.manifest_document import Manifest
-from inferload.results.documents.search_document import SearchDocument, SearchedScenario
+from inferload.results.documents.search_document import SearchDocument, SearchedScenario, Why
 from inferload.results.documents.summary_document import Summary
 from inferload.results.open_run import OpenRun
 from inferload.results.summary_notes import notes_on_tokens
@@ -175,7 +175,7 @@ class PointRunner:
 
 
 def write_document(
-    folder: Path, plan: SearchPlan, scenario: Scenario, looks: Sequence[Sequence[Look]], ended: Sequence[Ended]
+    folder: Path, plan: SearchPlan, scenario: Scenario, looks: Sequence[Sequence[Look]], ended: Sequence[Why]
 ) -> SearchDocument:
     """Write search.json and return it. `looks`: of each run, one for each tier. `ended`: of each tier; empty for a plain sweep."""
     first, *others = (
@@ -183,7 +183,7 @@ def write_document(
             answer.document(
                 settings,
                 points_of(settings, [look[number] for look in looks]),
-                ended[number].why if ended else None,
+                ended[number] if ended else None,
                 scenario.arrivals.unit,
             ),
             tier=[*plan.tiers, ""][number],
