@@ -228,7 +228,6 @@ def _moved(run: OpenRun) -> float | None:
 
 
 def _names_servers(run: OpenRun) -> bool:
-    """Return True if answers of a run name their server."""
     turns = _table(run, ("server",))
     return turns is not None and turns["server"].null_count < len(turns)
 

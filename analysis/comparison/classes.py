@@ -25,7 +25,7 @@ def by_class(sides: Sequence[Side], classes: Iterable[str], names: tuple[str, ..
     """
     wanted, found = [*classes], []
     for name in wanted:
-        having = [side for side in sides if len(wanted) == 1 or all(_has(run.summary, name) for run in side.runs)]
+        having = [side for side in sides if len(wanted) == 1 or side.has_class(name)]
         if len(having) < 2:
             missing = f"{len(having)} of the sides has turns of it; name a run of it alone and one of the mix"
             raise UsageError(f"--class {name}: {missing}")
@@ -34,10 +34,6 @@ def by_class(sides: Sequence[Side], classes: Iterable[str], names: tuple[str, ..
             of_name = [replace(side, label=f"{side.label}: {name}") for side in of_name]
         found.append((name, of_name))
     return found
-
-
-def _has(summary: object, name: str) -> bool:
-    return name in getattr(summary, "by_class", {})
 
 
 def table(comparisons: Sequence[Comparison]) -> list[Table]:

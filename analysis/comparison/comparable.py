@@ -55,15 +55,11 @@ class Differences:
 
 def differences(baseline: Side, candidate: Side, allowed: Collection[str] = ()) -> Differences:
     """Compare the settings of two sides, a line per key. `allowed`: keys of the scenario that may differ."""
+    warnings = [*_suspects(baseline), *_suspects(candidate)]
     refusals: list[str] = []
-    invalid = 0
-    warnings: list[str] = []
     compared: list[str] = []
     for side in (baseline, candidate):
-        warnings += _suspects(side)
-        not_valid = _not_valid(side)
-        invalid += len(not_valid)
-        refusals += not_valid + _differing(side)
+        refusals += _not_valid(side) + _differing(side)
         if PROGRAM not in allowed and (unknown := _without_program(side)):
             refusals.append(unknown)
     first, second = baseline.runs[0], candidate.runs[0]
@@ -98,7 +94,7 @@ def differences(baseline: Side, candidate: Side, allowed: Collection[str] = ()) 
         warnings=(*([slo] if slo else []), *warnings, *notes),
         compared=tuple(compared),
         slo=slo,
-        of_one_load=len(refusals) == invalid,
+        of_one_load=len(refusals) == len(_not_valid(baseline) + _not_valid(candidate)),
     )
 
 
@@ -110,11 +106,20 @@ def _not_valid(side: Side) -> list[str]:
 
 
 def _differing(side: Side) -> list[str]:
-    """Return a line for each setting in which the runs of a side differ."""
-    values = {key: sorted({value_text(run.settings.get(key)) for run in side.runs}) for key in sorted(_keys(side))}
+    """Return a line for each setting, and each property of `configuration`, in which the runs of a side differ."""
     one = "; name one result as FILE:N" if any(":" in run.label for run in side.runs) else ""
-    lines = [f"{key}: {', '.join(several)}{one}" for key, several in values.items() if len(several) > 1]
-    return [f"{side.label}: its runs differ in {line}" for line in [*lines, *_mixed(side)]]
+    lines = [
+        f"{key}: {', '.join(values)}{one}"
+        for key in sorted(_keys(side))
+        if len(values := sorted({value_text(run.settings.get(key)) for run in side.runs})) > 1
+    ]
+    by_run = [configuration(run) for run in side.runs]
+    lines += [
+        f"{key}: {', '.join(differing_values(key, values))}"
+        for key in by_run[0]
+        if len(values := sorted({properties[key] for properties in by_run})) > 1
+    ]
+    return [f"{side.label}: its runs differ in {line}" for line in lines]
 
 
 def different_clocks(baseline: Side, candidate: Side) -> str:
@@ -154,12 +159,9 @@ def _of_servers(first: Run, second: Run) -> dict[str, tuple[str, str]]:
         {**configuration(run), **{key: value_text(run.server.get(key)) for key in _OF_A_START}}
         for run in (first, second)
     ]
-    found = {}
-    for key in sorted(properties[0].keys() - {"client", "clock", "slo"}):
-        before, after = differing_values(key, [run[key] for run in properties])
-        if before != after:
-            found[key] = before, after
-    return found
+    keys = sorted(properties[0].keys() - {"client", "clock", "slo"})
+    pairs = {key: differing_values(key, [run[key] for run in properties]) for key in keys}
+    return {key: (before, after) for key, (before, after) in pairs.items() if before != after}
 
 
 def differing_values(key: str, values: Sequence[str]) -> list[str]:
@@ -186,17 +188,6 @@ def _server_arguments(argv: Sequence[str]) -> list[str]:
     return sorted(option for option in options if re.split("[ =]", option)[0] not in _ADDRESS)
 
 
-def _mixed(side: Side) -> list[str]:
-    """Return a line for each property of `configuration` in which the runs of a side differ."""
-    lines = []
-    by_run = [configuration(run) for run in side.runs]
-    for key in by_run[0]:
-        values = sorted({properties[key] for properties in by_run})
-        if len(values) > 1:
-            lines.append(f"{key}: {', '.join(differing_values(key, values))}")
-    return lines
-
-
 def _without_program(side: Side) -> str:
     """Return a line if runs whose turns depend on Python code lack a record of it; empty if none does."""
     programs = [(run, run.settings.get(PROGRAM)) for run in side.runs]
@@ -218,13 +209,10 @@ def _suspects(side: Side) -> list[str]:
     suspect = [run for run in side.runs if run.level == "suspect"]
     if not suspect:
         return []
-    reasons = "; ".join(suspect[0].reasons)
+    first, reasons, runs = suspect[0].label, "; ".join(suspect[0].reasons), ", ".join(run.label for run in suspect)
     if len(suspect) == 1:
-        return [f"{side.label}: run {suspect[0].label} is suspect ({reasons})"]
-    runs = ", ".join(run.label for run in suspect)
-    return [
-        f"{side.label}: {len(suspect)} of {len(side.runs)} runs are suspect: {runs} (of {suspect[0].label}: {reasons})"
-    ]
+        return [f"{side.label}: run {first} is suspect ({reasons})"]
+    return [f"{side.label}: {len(suspect)} of {len(side.runs)} runs are suspect: {runs} (of {first}: {reasons})"]
 
 
 def _keys(side: Side) -> set[str]:
@@ -270,8 +258,7 @@ def _forced(baseline: Side, candidate: Side) -> str:
         return f", although {_FORCED_LENGTH} is on: the runs ended other turns, or a server ended outputs early"
     endpoints = names_of(lambda row: row.ignore_eos)
     possible = all(
-        of_run.get("request.endpoint") in endpoints and of_run.get("workload.kind") not in REACTING
-        for of_run in settings
+        each.get("request.endpoint") in endpoints and each.get("workload.kind") not in REACTING for each in settings
     )
     return f"; fix the lengths ({_FORCED_LENGTH}: true)" if False in options and possible else ""
 
@@ -345,7 +332,6 @@ def _suffixed(label: str, sides: Sequence[Side]) -> Iterator[list[str]]:
 
 
 def _described(key: str, values: Sequence[str]) -> list[str]:
-    """Describe the values of one property that differs between sides."""
     if key != ARGUMENTS:
         return [f"{key} {value}" for value in values]
     shown = differing_values(key, values)

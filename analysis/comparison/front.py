@@ -63,11 +63,9 @@ class FrontPoint:
         of_user, of_output = (self.user.mean, self.user.interval), (self.output.mean, self.output.interval)
         return (self.side, self.load, self.runs, *of_user, *of_output, self.position)
 
-    def beats(self, other: "FrontPoint") -> bool:
-        return self.user.above(other.user) and self.output.above(other.output)
-
-    def is_beaten_in_one(self, other: "FrontPoint") -> bool:
-        return other.user.above(self.user) or other.output.above(self.output)
+    def better(self, other: "FrontPoint") -> tuple[bool, bool]:
+        """Return whether it is above another point for a user, and in output."""
+        return self.user.above(other.user), self.output.above(other.output)
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,26 +117,24 @@ def of_sides(sides: Sequence[Side]) -> Front | None:
 
     Sides with wrong answers, and those whose runs have other settings than the load, take no part.
     """
-    by_label = {side.label: side for side in sides}
-    first = next((run for side in by_label.values() for run in _runs(side)), None)
+    runs_of = {side.label: _runs(side) for side in sides}
+    first = next(chain(*runs_of.values()), None)
     if first is None:
         return None
-    notes, counted = [], {}
-    for label, side in by_label.items():
-        other = [run for run in _runs(side) if _workload(run) != _workload(first)]
-        wrong = any(run.wrong for run in _runs(side))
-        if wrong or other:
-            notes.append(f"Left out: {label} ({'wrong answers' if wrong else 'another workload, cache arm or client'})")
+    left_out, counted = [], {}
+    for label, runs in runs_of.items():
+        wrong = any(run.wrong for run in runs)
+        if wrong or any(_workload(run) != _workload(first) for run in runs):
+            reason = "wrong answers" if wrong else "another workload, cache arm or client"
+            left_out.append(f"Left out: {label} ({reason})")
         else:
-            counted[label] = _by_load(_runs(side))
+            counted[label] = _by_load(runs)
     if all(len(loads) < 2 for loads in counted.values()):
         return None
-    gpus = {label: _gpus(_runs(by_label[label])) for label in counted}
-    unknown = [label for label, count in gpus.items() if count is None]
-    if unknown:
-        notes.insert(0, f"Per server: GPUs of {', '.join(unknown)} not known or not the same in all runs (--gpus)")
-    else:
-        notes.insert(0, f"GPUs: {', '.join(f'{label} {count}' for label, count in gpus.items())}")
+    gpus = {label: _gpus(runs_of[label]) for label in counted}
+    unknown = ", ".join(label for label, count in gpus.items() if count is None)
+    known = f"GPUs: {', '.join(f'{label} {count}' for label, count in gpus.items())}"
+    note = f"Per server: GPUs of {unknown} not known or not the same in all runs (--gpus)" if unknown else known
     points = [
         point
         for label, loads in counted.items()
@@ -146,14 +142,14 @@ def of_sides(sides: Sequence[Side]) -> Front | None:
         if (point := _point(label, load, values, 1 if unknown else gpus[label] or 1)) is not None
     ]
     placed = tuple(replace(point, position=_position(point, points)) for point in points)
-    return Front(placed, "tok/s/server" if unknown else "tok/s/GPU", tuple(notes))
+    return Front(placed, "tok/s/server" if unknown else "tok/s/GPU", (note, *left_out))
 
 
 def _position(point: FrontPoint, points: Sequence[FrontPoint]) -> Position:
     others = [other for other in points if other is not point]
-    if any(other.beats(point) for other in others):
+    if any(all(other.better(point)) for other in others):
         return "below the front"
-    return "on the front" if all(other.is_beaten_in_one(point) for other in others) else "not decided"
+    return "on the front" if all(any(point.better(other)) for other in others) else "not decided"
 
 
 def _runs(side: Side) -> list[Run]:

@@ -169,6 +169,10 @@ class Side:
             return None
         return sum(ok for ok, _ in known), sum(sent for _, sent in known)
 
+    def has_class(self, name: str) -> bool:
+        """Return True if all runs have turns of a class."""
+        return all(run.summary is not None and name in run.summary.by_class for run in self.runs)
+
     def with_runs(self, change: Callable[[Run], Run]) -> "Side":
         """Return the side with each run changed."""
         return replace(self, runs=tuple(map(change, self.runs)))

@@ -77,7 +77,7 @@ def effects(comparison: Comparison) -> Table:
     rows = []
     for row in comparison.rows:
         if row.baseline is None and row.candidate is None and not row.primary:
-            continue  # unknown on both sides
+            continue
         term, effect = row.figure, row.effect
         flips = "" if effect is None or effect.p_sign_flip is None else p_text(effect.p_sign_flip)
         rows.append(
@@ -130,15 +130,15 @@ def p_text(p: float) -> str:
     return f"{p:.3f}" if p >= 0.001 else "< 0.001"
 
 
-def best(decisions: Sequence[Decision], *, whole: bool = True) -> Table | None:
+def best(decisions: Sequence[Decision], *, whole: bool = True) -> list[Table]:
     """Return a row for each goal: the side with the best value, its change from the closest other side, and the answer.
 
-    None without a row. `whole`: with interval and p.
+    No table without a row. `whole`: with interval and p.
     """
-    results = [best for decision in decisions for best in decision.results]
+    rows = [_best_row(best, whole) for decision in decisions for best in decision.results]
     tests = ("95 % CI", "p") if whole else ()
     columns = ("goal", "best", "best value", "closest", "change", *tests, "answer")
-    return Table("best", "Best by goal", columns, [_best_row(best, whole) for best in results]) if results else None
+    return [Table("best", "Best by goal", columns, rows)] if rows else []
 
 
 def _best_row(best: BestSide, whole: bool) -> Sequence[Cell]:
