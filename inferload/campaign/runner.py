@@ -65,17 +65,16 @@ class Runner:
         run_dir.parent.mkdir(parents=True, exist_ok=True)
         log = run_dir.with_suffix(".log")
         began_ns = clock.now_ns()
-        code = self._code(name, process.begin(argv, log, self.environment, self.cwd), conditions)
+        code = self._code(name, argv, log, conditions)
         took_s = round((clock.now_ns() - began_ns) / clock.NS_PER_S, 3)
         entry = ended(self.folder, name, code, took_s, fault=fault, level=level)
         self.journal.write(entry)
         return entry
 
-    def _code(
-        self, name: str, begun: tuple[subprocess.Popen[bytes], process.RunProcess], conditions: RunConditions
-    ) -> int | None:
+    def _code(self, name: str, argv: Sequence[str], log: Path, conditions: RunConditions) -> int | None:
         """Exit code; None if the run exceeded its time."""
-        (child, known), grace_s = begun, conditions.grace_s
+        child, known = process.begin(argv, log, self.environment, self.cwd)
+        grace_s = conditions.grace_s
         with ExitStack() as undo:
             undo.callback(self.journal.write, RunStopped(folder=name))
             undo.callback(known.end, grace_s)  # after Ctrl-C too: the run must not outlive this process
@@ -125,7 +124,6 @@ def problem(folder: Path, entry: RunEnded) -> str:
 
 
 def _awaited(child: subprocess.Popen[bytes], most_s: float | None, poll: Callable[[], None] | None) -> int | None:
-    """Exit code; None if the process exceeded its time."""
     began_ns = clock.now_ns()
     while most_s is None or (clock.now_ns() - began_ns) / clock.NS_PER_S < most_s:
         try:

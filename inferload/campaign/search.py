@@ -81,7 +81,7 @@ class PointRunner:
         for entry in self.journal.runs:
             if difference := self._other_server(entry.folder):
                 raise UsageError(f"{self.folder}: {difference}; start a new search")
-        return [self._looks(entry) for entry in self.journal.runs]
+        return list(map(self._looks, self.journal.runs))
 
     def look(self, load: float, number: int) -> Sequence[Look]:
         """Make one run at a load, and return the look of each tier.
@@ -97,15 +97,12 @@ class PointRunner:
         file.write_text(at(self.scenario, origin, self.plan, load, self.plan.seed + number), encoding="utf-8")
         progress = run_dir.with_suffix(".progress")
         progress.unlink(missing_ok=True)
-        options = {
-            "on_invalid": "warn",
-            "on_stop": "pass",
-            "no_report": True,
-            "progress_file": str(progress.absolute()),
-        }
-        argv = runner.command(str(file), self.plan.host, run_dir, self.plan.options | options, self.plan.extra)
+        own = {"on_invalid": "warn", "on_stop": "pass", "no_report": True, "progress_file": str(progress.absolute())}
+        argv = runner.command(str(file), self.plan.host, run_dir, self.plan.options | own, self.plan.extra)
         poll = None if self.show is None else self._poll(load, number, progress)
-        conditions = RunConditions(self._limit_s(), _END_S, poll)
+        limit_s = self.plan.warmup_s + self.plan.window_s + self.scenario.phases.drain_s + _PATIENCE_S
+        passes = 1 if self.scenario.cache.arm == "cold" else 2  # one more warms the cache
+        conditions = RunConditions(passes * limit_s, _END_S, poll)
         entry = Runner(self.folder, self.journal).run(name, argv, conditions, level=load)
         if entry.exit_code == runner.USAGE and number == 0:
             self.journal.remove()
@@ -128,24 +125,18 @@ class PointRunner:
                 return difference and f"{name}: {difference} in {entry.folder}"
         return ""
 
-    def _limit_s(self) -> float:
-        limit_s = self.plan.warmup_s + self.plan.window_s + self.scenario.phases.drain_s + _PATIENCE_S
-        return limit_s if self.scenario.cache.arm == "cold" else 2 * limit_s  # one more pass warms the cache
-
     def _looks(self, entry: RunEnded) -> Sequence[Look]:
         return [self._look(entry, settings) for settings in self.tiers]
 
     def _look(self, entry: RunEnded, settings: Settings) -> Look:
-        run_dir, cause = self.folder / entry.folder, entry.cause
-        invalid = False
+        run_dir, cause, fault = self.folder / entry.folder, entry.cause, None
         windows: tuple[Window, ...] = ()
         remarks: tuple[str, ...] = ()
         if cause is None:
             try:
                 summary = typed_documents.read(run_dir / rundir.SUMMARY, Summary)
-                cause = _client_fault(summary)
-                invalid = cause is not None
-                if not invalid:
+                fault = _client_fault(summary)
+                if fault is None:
                     windows = (window(run_dir, settings.conditions, summary.sessions.dropped or 0),)
                     remarks = remarks_of(summary, settings.conditions)
             except UsageError as error:
@@ -155,8 +146,8 @@ class PointRunner:
             windows=windows,
             # The budget is time of the run's clock: a rehearsal has as many runs as the search that it is one of.
             spent_s=settings.look_s if self.plan.options.get("clock") == "virtual" else entry.took_s,
-            invalid=invalid,
-            cause=cause,
+            invalid=fault is not None,
+            cause=cause or fault,
             runs=(entry.folder,),
             remarks=remarks,
         )

@@ -76,7 +76,6 @@ def _misfits(e: MachineEvidence) -> list[str]:
 
 
 def _usable_files(e: MachineEvidence) -> float:
-    """Return the limit of open files of a worker."""
     soft, hard = (float("inf") if limit < 0 else limit for limit in e.open_files)
     return _LOCUST_FILES if soft < _LOCUST_FILES <= hard else soft
 
