@@ -108,7 +108,6 @@ def read_run(opened: OpenRun, names: tuple[str, ...] = NAMES) -> Run:
         # vLLM reports cached tokens only if there are any.
         cached_tokens=per_turn(measured.cached_tokens, measured.input_tokens_from),
         prices=recorded_prices(manifest, path),
-        window_s=summary.window_s,
         started_at=manifest.started_at,
         notes=tuple(
             f"{path_label(path)}: {note}" for note in (*notes_on_tokens(TPOT.key, turns), *notes_on_energy(summary))

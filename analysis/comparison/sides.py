@@ -55,7 +55,6 @@ class Run:
     input_tokens: float | None = None
     cached_tokens: float | None = None  # mean over the turns that reported input tokens
     prices: Prices = UNPRICED
-    window_s: float | None = None  # of the measure phase
     concurrency: float | None = None  # limit on concurrent requests, if any
     started_at: str = ""
     lasted_s: float | None = None  # from started_at to the end of the drain

@@ -10,7 +10,7 @@ from pydantic import Field, model_validator
 from inferload.base.errors import UsageError
 from inferload.campaign import pairs
 from inferload.campaign.ab_presets import PRESETS
-from inferload.campaign.pairs import MAX_PAIRS, SD_LOG
+from inferload.campaign.pairs import MAX_PAIRS
 from inferload.client.connection.target import Target
 from inferload.figures.turn_figures import TTFT
 from inferload.scenario import overrides
@@ -109,12 +109,6 @@ def planned(plan: AbPlan) -> list[AbRun]:
         for pair in pairs.drawn(f"{plan.seed}/ab", plan.pairs, list(of))
         for name in pair.order
     ]
-
-
-def outlook(plan: AbPlan) -> str:
-    """Describe the change that the pairs detect."""
-    text = pairs.outlook(plan.pairs, SD_LOG)
-    return f"{text}; the verdict holds for these server starts" if plan.pairs >= pairs.FEWEST else text
 
 
 def read(folder: Path) -> AbPlan:

@@ -44,26 +44,6 @@ _TAIL_BYTES = 1024  # of a progress file, with its last line
 
 
 @dataclass(frozen=True, slots=True)
-class _Server:
-    """Server of a run. `variant`, `argv`: name and arguments of its deployment; None: unknown."""
-
-    model: str
-    engine: str
-    variant: str | None
-    argv: Sequence[str] | None
-
-    def difference(self, first: "_Server") -> str:
-        """First difference from another server; empty without one. An engine that is unknown does not differ."""
-        if self.model != first.model:
-            return f"model {self.model}, but {first.model}"
-        if self.engine != first.engine and "unknown" not in (self.engine, first.engine):
-            return f"engine {self.engine}, but {first.engine}"
-        if self.variant != first.variant:
-            return f"variant {self.variant or 'unknown'}, but {first.variant or 'unknown'}"
-        return "" if self.argv == first.argv else "server arguments differ from those"
-
-
-@dataclass(frozen=True, slots=True)
 class PointRunner:
     """Runs of a search. `tiers`: settings of each SLO, with common times. `show`: displays the progress of a run; None without a
     terminal.
@@ -117,11 +97,11 @@ class PointRunner:
 
     def _other_server(self, name: str) -> str:
         """Difference of the server of a run from that of the first run; empty if there is none, or one is unknown."""
-        server = _server_of(self.folder / name)
+        server = _manifest(self.folder / name)
         for entry in self.journal.runs:
-            first = _server_of(self.folder / entry.folder)
+            first = _manifest(self.folder / entry.folder)
             if server is not None and first is not None:
-                difference = server.difference(first)
+                difference = _difference(server, first)
                 return difference and f"{name}: {difference} in {entry.folder}"
         return ""
 
@@ -196,16 +176,24 @@ def write_document(
     return document
 
 
-def _server_of(run_dir: Path) -> _Server | None:
-    """Server of a run; None without a manifest, as of a run that failed at its start."""
+def _manifest(run_dir: Path) -> Manifest | None:
+    """Manifest of a run; None without one that names its model, as of a run that failed at its start."""
     try:
         manifest = typed_documents.read(run_dir / rundir.MANIFEST, Manifest)
     except UsageError:
         return None
-    if manifest.model is None:
-        return None
-    deployed = manifest.deployed
-    return _Server(manifest.model, str(manifest.engine), deployed.name, deployed.argv)
+    return None if manifest.model is None else manifest
+
+
+def _difference(run: Manifest, first: Manifest) -> str:
+    """First difference of the servers of two runs; empty without one. An engine that is unknown does not differ."""
+    if run.model != first.model:
+        return f"model {run.model}, but {first.model}"
+    if run.engine != first.engine and "unknown" not in (run.engine, first.engine):
+        return f"engine {run.engine}, but {first.engine}"
+    if run.deployed.name != first.deployed.name:
+        return f"variant {run.deployed.name or 'unknown'}, but {first.deployed.name or 'unknown'}"
+    return "" if run.deployed.argv == first.deployed.argv else "server arguments differ from those"
 
 
 def window(run_dir: Path, conditions: tuple[Condition, ...], dropped: int = 0) -> Window:
