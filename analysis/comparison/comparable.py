@@ -278,10 +278,7 @@ class Condition:
 
 
 def shared_starts(sides: Sequence[Side], noun: str = "run") -> Condition | None:
-    """Return the condition of a verdict on runs that share server starts; None if each run of a side had its own.
-
-    `noun`: what a run of a side is called.
-    """
+    """Return the condition of a verdict on runs that share server starts; None if each had its own. `noun`: of a run of a side."""
     reasons = []
     for side in sides:
         starts = [run.start for run in side.runs]

@@ -212,9 +212,7 @@ def _decided(
 
 
 def _measured(primary: Term, others: Sequence[Term], *sides: Side) -> tuple[Term, Sequence[Term]]:
-    """Return the figures to compare: also energy if a side has it, of requests of texts texts/s, and E2E in place of TTFT as the
-    default primary one.
-    """
+    """Return the figures to compare: also energy if known; of requests of texts also texts/s, and E2E for TTFT as default."""
     measured = (term for term in ENERGY if any(side.mean(term.name) is not None for side in sides))
     others = [*others, *(term for term in measured if term != primary)]
     if any(side.mean(OF_TEXTS.name) is None for side in sides):

@@ -35,10 +35,7 @@ _NO_SETTINGS = ("name", "seed", "gates", "slo", "server")  # keys that may diffe
 
 
 def read_side(path: Path, label: str | None = None, names: tuple[str, ...] = NAMES) -> Side:
-    """Read a run directory, a folder of run directories, that of a search, or a result file of another client.
-
-    UsageError if it is none of these.
-    """
+    """Read a run directory, a folder of them or of a search, or a result file of another client; UsageError for all else."""
     cut_off: list[str] = []
     unknown: Sequence[str] = ()
     file, number = numbered(path)

@@ -201,10 +201,7 @@ def made_folder(folder: Path, *, new: bool, files: Mapping[str, str] = MappingPr
 
 
 def unused_folder(into: Path | None, name: str, file: str = JOURNAL) -> Path:
-    """Return the folder of a new campaign: of --into, or one below runs.
-
-    UsageError if it has a campaign, with this file, or cannot be written to.
-    """
+    """Return the folder of a new campaign (--into, or below runs); UsageError if it has this file, or cannot be written to."""
     folder = into or Path("runs") / rundir.default_name(name)
     there = next(path for path in (folder.absolute(), *folder.absolute().parents) if path.exists())
     if not (there.is_dir() and os.access(there, os.W_OK)):

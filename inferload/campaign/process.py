@@ -35,10 +35,7 @@ class RunProcess:
             return False
 
     def end(self, grace_s: float = GRACE_S) -> bool:
-        """TERM the group, KILL what is left after the grace; return whether the process existed.
-
-        A Ctrl-C meanwhile ends the grace, and the group is killed.
-        """
+        """TERM the group, KILL what is left after the grace or a Ctrl-C; return whether the process existed."""
         if not self.alive():
             return False
         group = processes.members(self.pid)

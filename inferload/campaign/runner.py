@@ -27,10 +27,7 @@ _PREFIX = re.compile(r"^\[[^]]*\] \S+: ")  # of a line of the log: time, host, l
 
 @dataclass(frozen=True, slots=True)
 class RunConditions:
-    """Conditions of a run. `run_s`: its longest time, None without a limit; `grace_s`: for it to end when it is stopped.
-
-    `poll`: called while the run goes.
-    """
+    """Conditions of a run. `run_s`: longest time, None without; `grace_s`: for its end when stopped; `poll`: called meanwhile."""
 
     run_s: float | None = None
     grace_s: float = process.GRACE_S
@@ -165,9 +162,6 @@ def last_line(log: Path) -> str:
 
 
 def stop_if_refused(entry: RunEnded, server: str, earlier: Iterable[RunEnded]) -> None:
-    """Raise UsageError if a running server refused a run and has had none yet: it would refuse the others too.
-
-    `earlier`: entries of its other runs.
-    """
+    """Raise UsageError if a running server refused a run and has had none: it would refuse all. `earlier`: its other runs."""
     if entry.exit_code == USAGE and not any(other.cause is None for other in earlier):
         raise UsageError(f"{server}: {' '.join((entry.cause or 'refused').split())}; then continue with --resume")

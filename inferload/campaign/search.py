@@ -45,9 +45,7 @@ _TAIL_BYTES = 1024  # of a progress file, with its last line
 
 @dataclass(frozen=True, slots=True)
 class PointRunner:
-    """Runs of a search. `tiers`: settings of each SLO, with common times. `show`: displays the progress of a run; None without a
-    terminal.
-    """
+    """Runs of a search. `tiers`: settings of each SLO, with common times. `show`: displays progress; None without a terminal."""
 
     folder: Path
     plan: SearchPlan

@@ -10,18 +10,12 @@ from inferload.figures.turn_figures import E2E, TPOT, TTFT
 
 from ...data.figures import OF_TEXTS, TABLE, Term
 from ...pages.texts import Name
-from .. import costs
 from ..best import BestSide, Decision
 from ..compare import Comparison, FigureRow, table_rows
 from ..sides import Side, TableRow
 
 _BLOCK = (Term(TTFT, "p50"), Term(TTFT, "p99"), Term(TPOT, "mean"), Term(E2E, "p50"), Term(TURNS), Term(OUTPUT))
 BLOCK_NAMES = tuple(term.name for term in _BLOCK)
-
-
-def of_sides(rows: Sequence[TableRow]) -> list[Table]:
-    """Return the tables of all configurations: figures and costs; the latter if there are any."""
-    return [table for table in (sides(rows), costs.table(rows)) if table is not None]
 
 
 def sides(rows_of: Sequence[TableRow]) -> Table:

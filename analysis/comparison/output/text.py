@@ -222,7 +222,8 @@ def contents(rows: Sequence[TableRow], comparisons: Sequence[Comparison], arms: 
         [
             *classes.table(comparisons),
             *(each.question.table for each in comparisons if each.question),
-            *tables.of_sides(rows),
+            tables.sides(rows),
+            *costs.table(rows),
             *([] if front is None else [front.table]),
         ],
         costs.note(sides),

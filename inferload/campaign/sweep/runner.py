@@ -28,10 +28,7 @@ from inferload.deploy.servers.engines import ServerSpec, command_of
 
 @dataclass(eq=False)
 class SweepRunner:
-    """Executes the remaining runs of a sweep. Failures are recorded, and the sweep continues.
-
-    `_loads`: the scenarios by name.
-    """
+    """Executes the remaining runs of a sweep. Failures are recorded, and it continues. `_loads`: the scenarios by name."""
 
     _sweep: Sweep
     _folder: Path
