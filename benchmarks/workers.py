@@ -195,7 +195,6 @@ def _on_terminal(command: Sequence[str], log: Path) -> Iterator[subprocess.Popen
 
 @contextmanager
 def _player(fleet: Fleet, folder: Path, port: int, number: int) -> Iterator[subprocess.Popen[bytes]]:
-    """Run a process that plays its share of the workers."""
     share = (fleet.workers + number) // fleet.processes
     command = [sys.executable, "-m", "benchmarks.played_workers", "--workers", str(share), "--master-port", str(port)]
     command += ["--turns-per-s", str(fleet.turns_per_s), "--token", (folder / "token").read_text()]

@@ -170,8 +170,7 @@ def _of_folder(folder: Path, details: bool) -> tuple[object, ...]:
             return make_sweep(folder)
         case "runs":
             return make_runs([OpenRun(path) for path in runs_below(folder)], folder)
-        case _:
-            return ()
+    return ()
 
 
 def _check(arguments: argparse.Namespace) -> None:

@@ -15,7 +15,6 @@ import pyarrow.compute as pc
 from inferload.base import rundir
 from inferload.base.numbers import percent, plural
 from inferload.campaign import ab
-from inferload.campaign.ab_presets import GATEWAY
 from inferload.figures.figure import Head
 from inferload.figures.rate_figures import EVENTS_PER_ARRIVAL, FAILED_RATIO
 from inferload.figures.servers.server_figure import ServerFigure, entry_block
@@ -103,7 +102,7 @@ def question(comparison: Comparison) -> Question | None:
         trials.append({name: run for name, run in runs.items() if not run.summary.not_valid})
     title, control, answer = (
         ("What the gateway adds", ["control"], _gateway)
-        if plan.preset == GATEWAY
+        if plan.preset == ab.GATEWAY
         else ("What routing does", [], _router)
     )
     rows, note = answer(trials, *names)

@@ -220,7 +220,6 @@ def _checked(run: Run, earlier: Sequence[Run]) -> Run:
 
 
 def _properties(run: Run) -> dict[str, Any]:
-    """Return all properties that the occasions of a baseline share."""
     return {**run.settings, **configuration(run)}
 
 

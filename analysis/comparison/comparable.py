@@ -6,6 +6,7 @@ Sides of one name are told apart by what differs.
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import count
 
 from inferload.base.numbers import listed, number, plural, short
 from inferload.figures.pages.metric_names import PROCESS_START
@@ -241,10 +242,10 @@ def _lengths(baseline: Side, candidate: Side) -> list[str]:
 def _in_flight(baseline: Side, candidate: Side) -> list[str]:
     """Return the turns in flight of published figures without a limit on concurrency, which a reader can check them by."""
     counts = [
-        f"{number(count)} ({side.label})"
+        f"{number(turns)} ({side.label})"
         for side in (baseline, candidate)
         for run in side.runs
-        if run.concurrency is None and ONE_FIGURE in run.notes and (count := in_flight(run.figures)) is not None
+        if run.concurrency is None and ONE_FIGURE in run.notes and (turns := in_flight(run.figures)) is not None
     ]
     stated = "not checked, as no limit on concurrency is stated (--concurrency N)"
     return [f"Little's law: turns/s x E2E are {listed(counts)} turns in flight; {stated}"] if counts else []
@@ -289,8 +290,8 @@ def shared_starts(sides: Sequence[Side], noun: str = "run") -> Condition | None:
     if not reasons:
         return None
     starts_of_all = {run.start for side in sides for run in side.runs}
-    count = len(starts_of_all)
-    holds_for = {1: "this server start", 2: "these two server starts"}.get(count, f"these {count} server starts")
+    several = len(starts_of_all)
+    holds_for = {1: "this server start", 2: "these two server starts"}.get(several, f"these {several} server starts")
     if None in starts_of_all:
         holds_for = f"the server starts of these {noun}s, which are not known (no {PROCESS_START})"
     return Condition(holds_for, f"{'; '.join(reasons)}: a restart alone may change the figures")
@@ -322,10 +323,8 @@ def _suffixed(label: str, sides: Sequence[Side]) -> Iterator[list[str]]:
     if columns:
         yield [f"{label} ({', '.join(texts)})" for texts in zip(*columns, strict=True)]
     yield [str(side.path) for side in sides]
-    start = 1
-    while True:
+    for start in count(1, len(sides)):
         yield [f"{label} ({start + index})" for index in range(len(sides))]
-        start += len(sides)
 
 
 def _described(key: str, values: Sequence[str]) -> list[str]:

@@ -82,7 +82,6 @@ def _over_load(table: StudyTable, name: str, rows: Sequence[MeasuredRow]) -> Pic
 
 
 def _heat(table: StudyTable, name: str, grid: Grid) -> Picture:
-    """Return the heat map of a figure over two arguments."""
     term = term_of(name)
     cells = [[float("nan") if value is None else value for value in line] for line in grid.values(name)]
     data = [

@@ -6,6 +6,7 @@ import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -20,16 +21,15 @@ from inferload.scenario import language
 
 USAGE = 2  # exit code of a run that did not begin: usage, configuration, or the check of the server before the load
 MADE = (0, 1, 3)  # exit codes of a run with a result: passed, a gate failed, not valid
-_POLL_S = 0.5
 _LOG_BYTES = 65_536
 _PREFIX = re.compile(r"^\[[^]]*\] \S+: ")  # of a line of the log: time, host, level
 
 
 @dataclass(frozen=True, slots=True)
 class RunConditions:
-    """Conditions of a run. `run_s`: longest time, None without; `grace_s`: for its end when stopped; `poll`: called meanwhile."""
+    """Conditions of a run. `run_s`: longest time; `grace_s`: for its end when stopped; `poll`: called meanwhile."""
 
-    run_s: float | None = None
+    run_s: float = inf
     grace_s: float = process.GRACE_S
     poll: Callable[[], None] | None = None
 
@@ -77,7 +77,7 @@ class Runner:
             undo.callback(known.end, grace_s)  # after Ctrl-C too: the run must not outlive this process
             try:
                 self.journal.write(RunBegun(folder=name, pid=known.pid, started_s=known.started_s))
-                code = _awaited(child, conditions.run_s, conditions.poll)
+                code = process.awaited(child, conditions.poll, most_s=conditions.run_s)
             except KeyboardInterrupt:
                 print(f"\nthe run ends within {grace_s:.0f} s; Ctrl-C again ends it at once", file=sys.stderr)
                 raise
@@ -118,17 +118,6 @@ def problem(folder: Path, entry: RunEnded) -> str:
     except UsageError as damage:
         return str(damage)
     return "the measurement is not valid; the run is kept but not compared" if not_valid else ""
-
-
-def _awaited(child: subprocess.Popen[bytes], most_s: float | None, poll: Callable[[], None] | None) -> int | None:
-    began_ns = clock.now_ns()
-    while most_s is None or (clock.now_ns() - began_ns) / clock.NS_PER_S < most_s:
-        try:
-            return child.wait(_POLL_S)
-        except subprocess.TimeoutExpired:
-            if poll is not None:
-                poll()
-    return None
 
 
 def command(

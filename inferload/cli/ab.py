@@ -13,8 +13,7 @@ from inferload.base.numbers import plural
 from inferload.base.run_options import RUN_OPTIONS
 from inferload.base.virtual_orders import options_of, server_of
 from inferload.campaign import ab, decision, equal_sides, named_code, pairs, runner
-from inferload.campaign.ab import DEFAULT_PAIRS, AbPlan
-from inferload.campaign.ab_presets import PAIRS, PRESETS
+from inferload.campaign.ab import DEFAULT_PAIRS, PRESET_PAIRS, PRESETS, AbPlan
 from inferload.campaign.journal import Journal, alone, made_folder, unused_folder
 from inferload.campaign.runner import Runner
 from inferload.campaign.signals import interrupted, signals_interrupt
@@ -61,7 +60,7 @@ def register(commands: Any) -> None:
         + "; ".join(f"{name}: {row.text}" for name, row in PRESETS.items()),
     )
     add("--scenario", metavar="NAME-OR-PATH", help="scenario of all runs (default: that of the preset)")
-    add("--pairs", type=int, metavar="N", help=f"pairs of runs (default: {DEFAULT_PAIRS}, of a preset {PAIRS})")
+    add("--pairs", type=int, metavar="N", help=f"pairs of runs (default: {DEFAULT_PAIRS}, of a preset {PRESET_PAIRS})")
     add("--seed", type=int, default=0, metavar="N", help="seed for the seeds of the runs and their order (%(default)s)")
     decision.add_options(add)
     add("--into", type=Path, metavar="DIR", help="output folder (default: runs/<UTC time>-ab-<scenario>)")
@@ -122,7 +121,7 @@ def _plan_and_folder(arguments: argparse.Namespace) -> tuple[AbPlan, Path]:
         raise UsageError(f"ab: {arguments.sides[0]} is the only side; give another one as NAME=URL")
     if preset is not None:
         preset.check(arguments.preset, sides)
-    count = (PAIRS if preset else DEFAULT_PAIRS) if arguments.pairs is None else arguments.pairs
+    count = (PRESET_PAIRS if preset else DEFAULT_PAIRS) if arguments.pairs is None else arguments.pairs
     if not 1 <= count <= pairs.MAX_PAIRS:
         raise UsageError(f"--pairs {count}: must be 1 to {pairs.MAX_PAIRS}")
     if arguments.seed < 0:
