@@ -230,10 +230,7 @@ def _shades(phases: Sequence[PhaseSpan], seconds: int) -> list[chart.PlotlyDict]
 
 
 def _phase_label(span: PhaseSpan, seconds: int) -> chart.PlotlyDict | None:
-    """Return the label of a phase above its middle.
-
-    The label of a short phase at an end of the chart is at that end; a short phase between two others has none.
-    """
+    """Return the label above the middle of a phase; of a short one at an end of the chart there, of other short ones none."""
     end_s = seconds if span.end_s is None else min(span.end_s, seconds)
     at_s, anchor = (span.start_s + end_s) / 2, "center"
     if end_s - span.start_s < _MIN_LABEL_SHARE * seconds:

@@ -19,10 +19,7 @@ _LATE = Term(TTFT, "p95")
 
 
 def by_class(sides: Sequence[Side], classes: Iterable[str], names: tuple[str, ...]) -> list[tuple[str, list[Side]]]:
-    """Return the sides of each class, with its figures; of several classes each on the sides that have it.
-
-    UsageError for a class that fewer than two sides have.
-    """
+    """Return the sides by class, with its figures; of several classes those that have it. UsageError for fewer than two sides."""
     wanted, found = [*classes], []
     for name in wanted:
         having = [side for side in sides if len(wanted) == 1 or side.has_class(name)]

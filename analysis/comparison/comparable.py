@@ -139,10 +139,7 @@ def _slo(baseline: Side, candidate: Side) -> str:
 
 
 def configuration(run: Run) -> dict[str, str]:
-    """Return the properties of server, client and SLO that the runs of a side share, as text.
-
-    Without properties of a single start: its time, memory and address.
-    """
+    """Return the properties of server, client and SLO that the runs of a side share, without those of a single start, as text."""
     variant = run.server.get("variant")
     argv = variant.get("argv") if isinstance(variant, Mapping) else None
     return {

@@ -113,10 +113,7 @@ def of_comparisons(comparisons: Sequence[Comparison]) -> Front | None:
 
 
 def of_sides(sides: Sequence[Side]) -> Front | None:
-    """Return the front; None unless a side has several loads.
-
-    Sides with wrong answers, and those whose runs have other settings than the load, take no part.
-    """
+    """Return the front; None unless a side has several loads. Sides with wrong answers, or another workload, take no part."""
     runs_of = {side.label: _runs(side) for side in sides}
     first = next(chain(*runs_of.values()), None)
     if first is None:

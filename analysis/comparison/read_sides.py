@@ -177,10 +177,7 @@ def _loads(manifest: Manifest, summary: Summary) -> tuple[LoadFigures, ...]:
 
 
 def _settings(manifest: Manifest) -> dict[str, Any]:
-    """Flatten the scenario, without keys that may differ between comparable runs, and add name and digest of the program.
-
-    Not of one that is part of inferload and only runs the scenario.
-    """
+    """Return the flat scenario without keys that may differ, and the program, unless it is of inferload and only runs this."""
     document = {key: value for key, value in scenario_of(manifest).items() if key not in _NO_SETTINGS}
     settings = settings_of_load(dict(_flat(document)))
     program = manifest.program

@@ -127,10 +127,7 @@ class AbPlan(ScenarioPart):
 
 @dataclass(frozen=True, slots=True)
 class AbRun:
-    """Run of a side. `folder`: below the folder of the comparison; that of a side is one side of `inferload compare`.
-
-    `set`: changes of the scenario, of a control.
-    """
+    """Run of a side. `folder`: below that of the comparison, in that of the side; `set`: changes of the scenario, of a control."""
 
     side: str
     url: str

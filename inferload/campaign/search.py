@@ -62,11 +62,7 @@ class PointRunner:
         return list(map(self._looks, self.journal.runs))
 
     def look(self, load: float, number: int) -> Sequence[Look]:
-        """Make one run at a load, and return the look of each tier.
-
-        UsageError if the first run is refused, as another load would be refused too, or if the server is another one than that
-        of the first run.
-        """
+        """Make a run at a load, and return the look of each tier; UsageError if the first is refused, or the server another one."""
         name = f"{POINTS}/{number + 1:02}"
         run_dir = self.folder / name
         run_dir.parent.mkdir(parents=True, exist_ok=True)

@@ -45,10 +45,7 @@ _LOOKS = 10  # by default a point takes at most such a part of the budget
 
 @dataclass(frozen=True, slots=True)
 class SearchPlan:
-    """Arguments of a search, or of a plain sweep if it has `rates`. `options`: options of a run for every point.
-
-    `tiers`: several SLOs by name, of which `slo` is the first.
-    """
+    """Arguments of a search, or of a plain sweep (`rates`). `options`: of each run. `tiers`: SLOs by name, `slo` is the first."""
 
     scenario: str
     host: str
