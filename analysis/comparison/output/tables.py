@@ -71,7 +71,7 @@ def effects(comparison: Comparison) -> Table:
     rows = []
     for row in comparison.rows:
         if row.baseline is None and row.candidate is None and not row.primary:
-            continue
+            continue  # unknown on both sides
         term, effect = row.figure, row.effect
         flips = "" if effect is None or effect.p_sign_flip is None else p_text(effect.p_sign_flip)
         rows.append(

@@ -67,7 +67,7 @@ def register(subparsers: Any) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Run a study and write its page. Return the exit code."""
     if arguments.name == "list":
-        width = max(map(len, bundled := _bundled()))
+        width = max(map(len, bundled := _bundled()), default=0)
         for name, study in bundled.items():
             print(f"{name:<{width}}  {study.title} ({study.source.title}, {study.source.date})")
         return 0
