@@ -10,7 +10,6 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -26,44 +25,19 @@ _OVERLOADED = {"client_delay", "client_lag", "loop_lag", "client_pause", "cpu", 
 _SHORT = Case("short", "short answers", tokens=5, ttft_ms=20.0, gap_ms=10.0)
 
 
-@dataclass(frozen=True, slots=True)
-class ArrivalResult:
-    """Result of a run. `overloaded`: reasons of its verdict for an overloaded client."""
-
-    kind: str
-    offered_per_s: float
-    achieved_per_s: float
-    dropped: int
-    lag_p50_ms: float
-    lag_p99_ms: float
-    measurement: str
-    overloaded: tuple[str, ...]
-
-    @property
-    def off(self) -> float:
-        """Relative deviation of the achieved from the offered rate."""
-        return abs(self.achieved_per_s / self.offered_per_s - 1)
-
-    @property
-    def holds(self) -> bool:
-        """True if both limits are met, or the client was overloaded."""
-        return bool(self.overloaded) or (self.off <= WITHIN and self.lag_p99_ms < LAG_P99_MS)
-
-    def line(self) -> str:
-        cause = f"; the client was overloaded: {', '.join(self.overloaded)}" if self.overloaded else ""
-        return (
-            f"{self.kind:9} offered {self.offered_per_s:.2f}/s, achieved {self.achieved_per_s:.2f}/s ({self.off:.2%} off), "
-            f"{self.dropped} dropped, lag p50 {self.lag_p50_ms:.2f} ms, p99 {self.lag_p99_ms:.2f} ms, "
-            f"{self.measurement}{cause}: {'passed' if self.holds else 'FAILED'}"
-        )
-
-
-def result_of(kind: str, summary: dict[str, Any]) -> ArrivalResult:
+def judged(kind: str, summary: dict[str, Any]) -> tuple[bool, str]:
+    """Return whether both limits are met, or the client was overloaded by its verdict, and the line of the run."""
     rates, lag, verdict = summary["rates"], summary["latency"]["lag_ms"], summary["verdict"]
+    offered_per_s, achieved_per_s = rates["offered_sessions_per_s"], rates["achieved_sessions_per_s"]
+    off = abs(achieved_per_s / offered_per_s - 1)
     reasons = {reason["code"] for reason in verdict["reasons"] if reason["phase"] == "measure"}
-    sessions = rates["offered_sessions_per_s"], rates["achieved_sessions_per_s"], summary["sessions"]["dropped"]
-    return ArrivalResult(
-        kind, *sessions, lag["p50"], lag["p99"], verdict["measurement"], tuple(sorted(reasons & _OVERLOADED))
+    overloaded = ", ".join(sorted(reasons & _OVERLOADED))
+    holds = bool(overloaded) or (off <= WITHIN and lag["p99"] < LAG_P99_MS)
+    return holds, (
+        f"{kind:9} offered {offered_per_s:.2f}/s, achieved {achieved_per_s:.2f}/s ({off:.2%} off), "
+        f"{summary['sessions']['dropped']} dropped, lag p50 {lag['p50']:.2f} ms, p99 {lag['p99']:.2f} ms, "
+        f"{verdict['measurement']}{f'; the client was overloaded: {overloaded}' if overloaded else ''}: "
+        f"{'passed' if holds else 'FAILED'}"
     )
 
 
@@ -78,11 +52,11 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument("--server-core", type=int, default=1, metavar="CORE", help="core of the server (%(default)s)")
     arguments = parser.parse_args(argv)
     print(f"{machine()}; load average of others {load_average():.2f}")
-    results = [_measured(kind, arguments) for kind in KINDS]
-    return 0 if all(result.holds for result in results) else 1
+    held = [_holds(kind, arguments) for kind in KINDS]
+    return 0 if all(held) else 1
 
 
-def _measured(kind: str, arguments: argparse.Namespace) -> ArrivalResult:
+def _holds(kind: str, arguments: argparse.Namespace) -> bool:
     with tempfile.TemporaryDirectory(prefix="bench-") as folder, PacedServer(_SHORT, arguments.server_core) as server:
         run_dir, file = Path(folder) / "run", Path(folder) / "scenario.yaml"
         file.write_text(json.dumps(_scenario(kind, arguments)), encoding="utf-8")
@@ -94,9 +68,9 @@ def _measured(kind: str, arguments: argparse.Namespace) -> ArrivalResult:
             code = subprocess.call(command, cwd=folder, stdout=output, stderr=subprocess.STDOUT)
         if not (run_dir / "summary.json").is_file():
             raise SystemExit(f"the run ended with {code}:\n{log.read_text(errors='replace')[-2000:]}")
-        result = result_of(kind, json.loads((run_dir / "summary.json").read_text(encoding="utf-8")))
-    print(result.line(), flush=True)
-    return result
+        holds, line = judged(kind, json.loads((run_dir / "summary.json").read_text(encoding="utf-8")))
+    print(line, flush=True)
+    return holds
 
 
 def _scenario(kind: str, arguments: argparse.Namespace) -> dict[str, Any]:

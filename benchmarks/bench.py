@@ -176,10 +176,7 @@ def _last_line(log: Path) -> str:
 
 
 def make_tokenizer(folder: Path, words: int = 4000) -> Path:
-    """Write a word-level tokenizer of four-letter words for peers that need one, and return its folder.
-
-    It is faster than the tokenizer of a real model.
-    """
+    """Write a word-level tokenizer of four-letter words, faster than a model's, for peers that need one; return its folder."""
     folder.mkdir(parents=True, exist_ok=True)
     combinations = islice(product(_CONSONANTS, _VOWELS, _CONSONANTS, _VOWELS), words)
     names = [_UNKNOWN, _END, *("".join(letters) for letters in combinations)]

@@ -10,7 +10,7 @@ import argparse
 import sys
 from array import array
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import cache, partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -132,21 +132,14 @@ def _answers() -> tuple[list[array[int]], list[array[int]]]:
     return [array("q", row) for row in events_ns.tolist()], [array("q", row) for row in delays_ns.tolist()]
 
 
-class PlayedClients:
+class PlayedClients(list[PlayedClient]):
     """Stands in for `TurnClients`: one played client for all sessions."""
 
     def __init__(self, _scenario: Any, assignment: Assignment, _own: ProcessSettings) -> None:
         self._assignment = assignment
-        self.clients: list[PlayedClient] = []
 
     def open(self, on_turn: Callable[[int, TurnResult], None]) -> None:
-        self.clients.append(PlayedClient(self._assignment, partial(on_turn, 0)))
-
-    def __iter__(self) -> Iterator[PlayedClient]:
-        return iter(self.clients)
-
-    def __getitem__(self, number: int) -> PlayedClient:
-        return self.clients[number]
+        self.append(PlayedClient(self._assignment, partial(on_turn, 0)))
 
     def number_of(self, _session: int, _endpoint: str | None = None) -> int:
         return 0
@@ -160,7 +153,7 @@ class PlayedClients:
     @property
     def readers(self) -> list[SocketReader]:
         """The reader that a real worker would have."""
-        return [client.reader for client in self.clients]
+        return [client.reader for client in self]
 
 
 class PlayedRun(worker_run.WorkerRun):
@@ -237,9 +230,8 @@ def _worker(arguments: argparse.Namespace, number: int, user_classes: list[type]
         Credentials(), (), TlsSettings(), run_dir=arguments.folder / f"{number}", code=code, token=arguments.token
     )
     worker_module.Worker(environment, own).follow_master()
-    environment.inferload_worker = SimpleNamespace(
-        user=lambda *_of_user: gevent.sleep(3600)
-    )  # Locust's users only exist
+    # Locust's users only exist.
+    environment.inferload_worker = SimpleNamespace(user=lambda *_of_user: gevent.sleep(3600))
     return runner
 
 

@@ -129,10 +129,7 @@ def main(argv: Sequence[str]) -> int:
 
 
 def measured(fleet: Fleet, folder: Path, host: str) -> FleetResult:
-    """Run once, with all files in a folder; SystemExit with the end of the log if the run has no summary.
-
-    `host`: server that answers the first requests of a run.
-    """
+    """Run once, with all files in a folder; SystemExit if the run has no summary. `host`: answers the first requests of a run."""
     (folder / "token").write_text(secrets.token_hex(32))
     (folder / "scenario.yaml").write_text(json.dumps(_scenario(fleet)))
     with socket.create_server(("127.0.0.1", 0)) as unused:
@@ -195,7 +192,6 @@ def _on_terminal(command: Sequence[str], log: Path) -> Iterator[subprocess.Popen
 
 @contextmanager
 def _player(fleet: Fleet, folder: Path, port: int, number: int) -> Iterator[subprocess.Popen[bytes]]:
-    """Run a process that plays its share of the workers."""
     share = (fleet.workers + number) // fleet.processes
     command = [sys.executable, "-m", "benchmarks.played_workers", "--workers", str(share), "--master-port", str(port)]
     command += ["--turns-per-s", str(fleet.turns_per_s), "--token", (folder / "token").read_text()]

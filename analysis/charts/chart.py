@@ -25,7 +25,6 @@ HEAT = [
 ]
 SHARES = [[0.0, RED], [0.5, "#c9a13b"], [1.0, GREEN]]
 
-
 _COLUMN = 0.25  # width of the annotation of a limit, of the width of a chart
 
 
@@ -47,11 +46,11 @@ class Picture:
 
 # Thousands separators on all axes, as in the tables.
 PLAIN_NUMBERS: PlotlyDict = {"separatethousands": True, "exponentformat": "none"}
+LEGEND: PlotlyDict = {"orientation": "h", "x": 0, "xanchor": "left", "y": 1, "yanchor": "bottom"}  # above a panel
 
 
 def layout(height: int, x: PlotlyDict, y: PlotlyDict, **more: Any) -> PlotlyDict:
     """Return a layout with one x and one y axis; report.js sets the theme colours."""
-    legend = {"orientation": "h", "x": 0, "xanchor": "left", "y": 1, "yanchor": "bottom"}
     base: PlotlyDict = {
         "height": height,
         "margin": {"l": 72, "r": 18, "t": 34, "b": 48},
@@ -60,14 +59,27 @@ def layout(height: int, x: PlotlyDict, y: PlotlyDict, **more: Any) -> PlotlyDict
         "plot_bgcolor": "rgba(0,0,0,0)",
         "xaxis": {"zeroline": False} | PLAIN_NUMBERS | x,
         "yaxis": {"zeroline": False} | PLAIN_NUMBERS | y,
-        "legend": legend,
+        "legend": LEGEND,
         "hovermode": "closest",
     }
     return base | more
 
 
-def title(text: str) -> PlotlyDict:
-    return {"text": text, "standoff": 6}
+def scatter(mode: str, name: str, x: Sequence[object], y: Sequence[object], **more: Any) -> PlotlyDict:
+    """Return points (markers), a line (lines), or both (lines+markers). `more`: further properties."""
+    return {"type": "scatter", "mode": mode, "name": name, "x": x, "y": y, **more}
+
+
+def error_bars(estimates: Sequence[tuple[float, float | None, float | None]], scale: float = 1.0) -> PlotlyDict:
+    """Return the bars of estimates (value, low, high), none at an end that is None. `scale`: of the axis to the values."""
+    lows = numbers([scale * (value - (low or value)) for value, low, _ in estimates])
+    highs = numbers([scale * ((high or value) - value) for value, _, high in estimates])
+    return {"type": "data", "symmetric": False, "arrayminus": lows, "array": highs}
+
+
+def axis(title: str, **more: Any) -> PlotlyDict:
+    """Return an axis with a title. `more`: further properties."""
+    return {"title": {"text": title, "standoff": 6}, **more}
 
 
 def numbers(values: Sequence[float] | Floats, digits: int = 4) -> list[float | None]:

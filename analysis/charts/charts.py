@@ -21,9 +21,6 @@ class Pictures:
     drawn: tuple[Picture, ...]
     lanes: Lanes | None
 
-    def of(self, key: str) -> Picture | None:
-        return next((picture for picture in self.drawn if picture.key == key), None)
-
 
 def pictures(run: RunFrames, timeline: Frame, parts: Frame, notes: Notes, minute: int | None = None) -> Pictures:
     """Return the charts for which the run has data. `parts`: from `breakdown.parts`; `notes`: collects unreadable data."""

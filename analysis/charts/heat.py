@@ -7,7 +7,7 @@ from inferload.turns.sketch import Floats
 
 from ..data.frames import PhaseSpan, RunFrames
 from ..data.turn_frames import Events
-from .chart import HEAT, Picture, decades, instant_line, layout, title
+from .chart import HEAT, Picture, axis, decades, instant_line, layout
 
 COLUMNS, PER_DECADE = 240, 16
 
@@ -62,8 +62,8 @@ def picture(run: RunFrames, phases: tuple[PhaseSpan, ...]) -> Picture | None:
             },
         }
     ]
-    x = {"title": title("time since the start of the run, s"), "range": [0, max(1.0, run.end_s)], "showgrid": False}
-    y = {"title": title("ITL, ms")} | decades(float(bounds[0]), float(bounds[-1])) | {"showgrid": False}
+    x = axis("time since the start of the run, s", range=[0, max(1.0, run.end_s)], showgrid=False)
+    y = axis("ITL, ms", showgrid=False) | decades(float(bounds[0]), float(bounds[-1]))
     plan = layout(400, x, y)
     plan["shapes"] = [instant_line(span.start_s) for span in phases if span.start_s > 0]
     gaps = f"{'All ' if run.sample is None else ''}{int(cells.sum()):,} gaps"

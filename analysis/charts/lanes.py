@@ -16,7 +16,7 @@ from inferload.turns.states import FAILED, UNFINISHED
 
 from ..data.frame import Column, Frame, known
 from ..data.frames import RunFrames
-from .chart import BLUE, GREY, ORANGE, RED, Picture, PlotlyDict, layout, title
+from .chart import BLUE, GREY, ORANGE, RED, Picture, PlotlyDict, axis, layout, scatter
 
 MINUTE_S = 60
 MAX_TURNS = 30_000
@@ -118,24 +118,16 @@ def picture(minutes: Lanes) -> Picture:
     failed = np.array([failure is not None for failure in failures], dtype=np.bool_) & ~unfinished
     for state, marked, look in ((FAILED, failed, ("x", RED)), (UNFINISHED, unfinished, ("circle-open", GREY))):
         if (shown := inside & marked).any():
-            data.append(
-                {
-                    "type": "scatter",
-                    "mode": "markers",
-                    "name": state.key,
-                    "x": (at["closed"][shown] / 1e3).tolist(),
-                    "y": at["lane"][shown].tolist(),
-                    "marker": {"symbol": look[0], "size": 7, "color": look[1]},
-                    "hoverinfo": "skip",
-                }
-            )
-    x = {"title": title("time since the start of the run, s"), "range": [start / 1e3, min(end / 1e3, minutes.end_s)]}
+            x, y = (at["closed"][shown] / 1e3).tolist(), at["lane"][shown].tolist()
+            marker = {"symbol": look[0], "size": 7, "color": look[1]}
+            data.append(scatter("markers", state.key, x, y, marker=marker, hoverinfo="skip"))
+    times = axis("time since the start of the run, s", range=[start / 1e3, min(end / 1e3, minutes.end_s)])
     most = int(at["lane"][inside].max()) + 1 if inside.any() else 1
-    y = {"title": title("lane"), "range": [most - 0.4, -0.6], "showgrid": False, "tickformat": "d"}
+    rows = axis("lane", range=[most - 0.4, -0.6], showgrid=False, tickformat="d")
     note = "One bar per turn, planned start to end. A red cross marks a failed turn, a grey ring an unfinished one."
     if minutes.left_out:
         note += f" {minutes.left_out} minutes are not in this page; inferload report --minute N shows minute N."
-    return Picture("lanes", "Turns of one minute", note, {"data": data, "layout": layout(440, x, y)})
+    return Picture("lanes", "Turns of one minute", note, {"data": data, "layout": layout(440, times, rows)})
 
 
 def _segments(at: dict[str, Any], inside: Any, segment: tuple[str, str, str, str]) -> PlotlyDict:
@@ -151,4 +143,4 @@ def _segments(at: dict[str, Any], inside: Any, segment: tuple[str, str, str, str
         x += [low / 1e3, high / 1e3, None]
         y += [row, row, None]
     line = {"color": colour, "width": float(np.clip(240 / (lane.max(initial=0) + 1), 2, 12))}
-    return {"type": "scatter", "mode": "lines", "name": name, "x": x, "y": y, "line": line, "hoverinfo": "skip"}
+    return scatter("lines", name, x, y, line=line, hoverinfo="skip")

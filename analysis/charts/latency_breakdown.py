@@ -6,7 +6,7 @@ import numpy as np
 
 from ..data.breakdown import PARTS, TITLES, divided
 from ..data.frame import Frame, mean
-from .chart import BLUE, GREEN, GREY, ORANGE, PALE_BLUE, RED, TEAL, VIOLET, Picture, PlotlyDict, layout, numbers, title
+from .chart import BLUE, GREEN, GREY, ORANGE, PALE_BLUE, RED, TEAL, VIOLET, Picture, PlotlyDict, axis, layout, numbers
 
 _COLOURS = {
     **dict(zip(PARTS, (RED, VIOLET, PALE_BLUE, GREY, ORANGE, TEAL, BLUE), strict=True)),
@@ -46,8 +46,8 @@ def picture(parts: Frame) -> Picture | None:
         )
     if not data:
         return None
-    x = {"title": title("turns by percentile of the total"), "type": "category"}
-    plan = layout(400, x, {"title": title("mean, ms"), "rangemode": "tozero"})
+    x = axis("turns by percentile of the total", type="category")
+    plan = layout(400, x, axis("mean, ms", rangemode="tozero"))
     plan |= {"barmode": "relative", "bargap": 0.12, "hovermode": "x unified"}
     source = (
         "Queue, prefill and decode are reported by the server per turn."

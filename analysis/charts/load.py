@@ -41,6 +41,10 @@ class LoadPoint:
     load: float | None
     figures: Mapping[str, float | None]
 
+    def has(self, figure: str) -> bool:
+        """Return True if a figure and the throughput are known."""
+        return None not in (self.figures.get(THROUGHPUT), self.figures.get(figure))
+
 
 @dataclass(frozen=True, slots=True)
 class Curve:
@@ -70,8 +74,7 @@ def picture(curves: Sequence[Curve], slo: Mapping[str, float], point: str = "ste
     if len(shown) < 2:
         return None
     plan = _layout(data, len(curves))
-    shapes, words = _limits(slo, plan)
-    plan |= {"shapes": shapes, "annotations": words}
+    plan |= _limits(slo, plan)
     note = f"One point per {point}." + (" Dark: p95, light: p50." if len(curves) > 1 else "") + _left_out(curves)
     terms = (OUTPUT.key, TTFT.key, ITL.key)
     return chart.Picture(KEY, "Throughput against latency", note, {"data": data, "layout": plan}, terms)
@@ -83,11 +86,7 @@ def _lines(curve: Curve, index: int, count: int) -> Iterator[chart.PlotlyDict]:
     for panel, (title_of, *percentiles, axis) in enumerate(_PANELS):
         dark, pale = COLOURS[index % len(COLOURS)] if count > 1 else _ALONE[panel]
         for figure, colour in zip(reversed(percentiles), (dark, pale), strict=True):
-            known = [
-                point
-                for point in curve.points
-                if None not in (point.figures.get(THROUGHPUT), point.figures.get(figure))
-            ]
+            known = [point for point in curve.points if point.has(figure)]
             if not known:
                 continue
             statistic = figure.partition("(")[0]
@@ -114,13 +113,11 @@ def _left_out(curves: Sequence[Curve]) -> str:
         for point in curve.points:
             for title_of, *percentiles, _ in _PANELS:
                 for figure in percentiles:
-                    if None in (point.figures.get(THROUGHPUT), point.figures.get(figure)):
+                    if not point.has(figure):
                         name = f"{title_of} {figure.partition('(')[0]}"
                         missing.setdefault(name, []).append(", ".join(filter(None, (curve.label, point.name))))
     count = sum(len(curve.points) for curve in curves)
-    texts = [
-        f"{name} ({'all points' if len(points) == count else '; '.join(points)})" for name, points in missing.items()
-    ]
+    texts = [f"{of} ({'all points' if len(names) == count else '; '.join(names)})" for of, names in missing.items()]
     return f" Not drawn, too few samples or not measured: {', '.join(texts)}." if texts else ""
 
 
@@ -129,11 +126,10 @@ def _layout(data: Sequence[chart.PlotlyDict], count: int) -> chart.PlotlyDict:
     height = 34 + 48 + 2 * _PANEL_PX + legend_px + 70
     plan = chart.layout(
         height,
-        {"title": chart.title("output tok/s"), "anchor": "y2", "rangemode": "tozero"},
-        {"domain": [0.55, round(1 - (legend_px + 18) / height, 4)], "title": chart.title("TTFT, ms")}
-        | _scale(data, "y"),
+        chart.axis("output tok/s", anchor="y2", rangemode="tozero"),
+        chart.axis("TTFT, ms", domain=[0.55, round(1 - (legend_px + 18) / height, 4)]) | _scale(data, "y"),
     )
-    plan["yaxis2"] = {"domain": [0.0, 0.42], "title": chart.title("ITL, ms")} | _scale(data, "y2")
+    plan["yaxis2"] = chart.axis("ITL, ms", domain=[0.0, 0.42]) | _scale(data, "y2")
     plan["legend2"] = plan["legend"] | {"y": 0.42}
     plan["legend"] = plan["legend"] | {"y": plan["yaxis"]["domain"][1] + 18 / height}
     return plan
@@ -146,7 +142,7 @@ def _scale(data: Sequence[chart.PlotlyDict], axis: str) -> chart.PlotlyDict:
     return {"rangemode": "tozero"}
 
 
-def _limits(slo: Mapping[str, float], plan: chart.PlotlyDict) -> tuple[list[chart.PlotlyDict], list[chart.PlotlyDict]]:
+def _limits(slo: Mapping[str, float], plan: chart.PlotlyDict) -> chart.PlotlyDict:
     shapes, words = [], []
     for name, axis in ((TTFT.key, "y"), (ITL.key, "y2"), (TPOT.key, "y2")):
         if name in slo:
@@ -154,4 +150,4 @@ def _limits(slo: Mapping[str, float], plan: chart.PlotlyDict) -> tuple[list[char
             log = plan["yaxis" + axis[1:]].get("type") == "log"
             shapes.append(shape)
             words.append(text | ({"y": float(np.log10(slo[name]))} if log else {}))
-    return shapes, words
+    return {"shapes": shapes, "annotations": words}

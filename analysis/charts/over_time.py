@@ -45,6 +45,11 @@ class Panel:
     measure: str = ""
 
 
+def _percentiles(column: str) -> tuple[PanelLine, ...]:
+    looks = (("p50", chart.BLUE), ("p95", chart.PALE_BLUE))
+    return tuple(PanelLine(f"{column}_{name}", name, colour) for name, colour in looks)
+
+
 # Panels of clients. Figures of servers with the same heading are added to them.
 _OF_CLIENTS = (
     Panel(
@@ -54,22 +59,8 @@ _OF_CLIENTS = (
             PanelLine("locust_failures_per_s", "failures", chart.RED),
         ),
     ),
-    Panel(
-        "Locust response, ms",
-        (
-            PanelLine("locust_response_ms_p50", "p50", chart.BLUE),
-            PanelLine("locust_response_ms_p95", "p95", chart.PALE_BLUE),
-        ),
-    ),
-    *(
-        Panel(
-            figure.panel,
-            (PanelLine(f"{figure.key}_p50", "p50", chart.BLUE), PanelLine(f"{figure.key}_p95", "p95", chart.PALE_BLUE)),
-            figure.key,
-        )
-        for figure in HEADLINES
-        if figure.panel is not None
-    ),
+    Panel("Locust response, ms", _percentiles("locust_response_ms")),
+    *(Panel(each.panel, _percentiles(each.key), each.key) for each in HEADLINES if each.panel is not None),
     Panel("output, tok/s", (PanelLine("output_tok", "client", chart.BLUE),)),
     Panel("servers of the load", (PanelLine("targets", "servers", chart.GREY, steps=True),)),
     Panel(
@@ -114,9 +105,8 @@ def picture(
     if not shown:
         return None
     height = 40 + _PANEL_PX * len(shown) + 50
-    plan: chart.PlotlyDict = chart.layout(
-        height, {"title": chart.title("time since the start of the run, s"), "range": [0, len(timeline)]}, {}
-    )
+    times = chart.axis("time since the start of the run, s", range=[0, len(timeline)])
+    plan: chart.PlotlyDict = chart.layout(height, times, {})
     inner = height - plan["margin"]["t"] - plan["margin"]["b"]
     data: list[chart.PlotlyDict] = []
     drawn: list[tuple[chart.PlotlyDict, chart.PlotlyDict]] = []
@@ -125,12 +115,8 @@ def picture(
         name = "" if number == 0 else str(number + 1)
         top, bottom = 1 - (number * _PANEL_PX + _GAP_PX) / inner, 1 - (number + 1) * _PANEL_PX / inner
         domain = [round(max(0.0, bottom), 5), round(top, 5)]
-        plan[f"yaxis{name}"] = chart.PLAIN_NUMBERS | {
-            "domain": domain,
-            "title": chart.title(panel.title),
-            "rangemode": "tozero",
-        }
-        plan[f"legend{name}"] = {"orientation": "h", "x": 0, "xanchor": "left", "y": domain[1], "yanchor": "bottom"}
+        plan[f"yaxis{name}"] = chart.PLAIN_NUMBERS | chart.axis(panel.title, domain=domain, rangemode="tozero")
+        plan[f"legend{name}"] = chart.LEGEND | {"y": domain[1]}
         near, far = _limits_of(panel, lines, limits)
         drawn += [chart.limit_line(limit.limit_ms, limit.text, f"y{name}", column) for column, limit in enumerate(near)]
         hidden += [limit.text for limit in far]
@@ -144,12 +130,10 @@ def picture(
     labels = [label for span in phases if (label := _phase_label(span, len(timeline)))]
     plan["annotations"] = labels + [words for _, words in drawn]
     interval = "1 s" if every == 1 else f"{every} s (means, p95: maximum)"
-    listed = " Dotted lines: events, listed below." if marks else ""
-    note = f"One value per {interval}. Shaded: outside the measure phase.{listed}"
-    if drawn:
-        note += " Dashed: limits of SLO and gates."
-    if hidden:
-        note += f" Limits far above all values are not drawn: {'; '.join(hidden)}."
+    note = f"One value per {interval}. Shaded: outside the measure phase."
+    note += " Dotted lines: events, listed below." if marks else ""
+    note += " Dashed: limits of SLO and gates." if drawn else ""
+    note += f" Limits far above all values are not drawn: {'; '.join(hidden)}." if hidden else ""
     terms = (
         *(panel.measure for panel in _OF_CLIENTS if panel.measure),
         *(row.key for row in SERVER_FIGURES if row.headline and row.panel is not None),
@@ -246,10 +230,7 @@ def _shades(phases: Sequence[PhaseSpan], seconds: int) -> list[chart.PlotlyDict]
 
 
 def _phase_label(span: PhaseSpan, seconds: int) -> chart.PlotlyDict | None:
-    """Return the label of a phase above its middle.
-
-    The label of a short phase at an end of the chart is at that end; a short phase between two others has none.
-    """
+    """Return the label above the middle of a phase; of a short one at an end of the chart there, of other short ones none."""
     end_s = seconds if span.end_s is None else min(span.end_s, seconds)
     at_s, anchor = (span.start_s + end_s) / 2, "center"
     if end_s - span.start_s < _MIN_LABEL_SHARE * seconds:

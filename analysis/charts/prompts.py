@@ -6,7 +6,7 @@ from inferload.figures.turn_figures import TTFT
 from inferload.turns.sketch import Floats
 
 from ..data.frames import RunFrames
-from .chart import GREY, SHARES, Picture, PlotlyDict, decades, layout, numbers, title
+from .chart import GREY, SHARES, Picture, PlotlyDict, axis, decades, layout, numbers, scatter
 
 SHOWN = 2_500
 _SLOWEST = 200
@@ -26,8 +26,8 @@ def picture(run: RunFrames) -> Picture | None:
     rows = thinned(ttft_ms)
     cached_known = not np.isnan(share).all()
     dots = _dots(tokens[rows], ttft_ms[rows], share[rows] if cached_known else None)
-    x = {"title": title("prompt tokens")} | decades(float(tokens.min()), float(tokens.max()))
-    y = {"title": title("TTFT, ms")} | decades(float(ttft_ms.min()), float(ttft_ms.max()))
+    x = axis("prompt tokens") | decades(float(tokens.min()), float(tokens.max()))
+    y = axis("TTFT, ms") | decades(float(ttft_ms.min()), float(ttft_ms.max()))
     note = "One dot per turn; line: median over turns of similar prompt length."
     if len(rows) < len(tokens):
         note += f" {len(rows):,} of {len(tokens):,} turns are drawn, including the slowest; the line is of all."
@@ -45,16 +45,9 @@ def _dots(tokens: Floats, ttft_ms: Floats, share: Floats | None) -> PlotlyDict:
         marker |= {"color": numbers(share, 3), "colorscale": SHARES, "cmin": 0, "cmax": 1}
         marker |= {"showscale": True, "colorbar": bar | {"outlinewidth": 0}}
     cached = "" if share is None else ", %{marker.color:.0%} cached"
-    return {
-        "type": "scatter",
-        "mode": "markers",
-        "name": "turns",
-        "x": numbers(tokens, 7),
-        "y": numbers(ttft_ms),
-        "marker": marker,
-        "hovertemplate": f"%{{x:,}} tokens, %{{y:,.4~g}} ms{cached}<extra></extra>",
-        "showlegend": False,
-    }
+    hover = f"%{{x:,}} tokens, %{{y:,.4~g}} ms{cached}<extra></extra>"
+    look = {"marker": marker, "hovertemplate": hover, "showlegend": False}
+    return scatter("markers", "turns", numbers(tokens, 7), numbers(ttft_ms), **look)
 
 
 def thinned(values: Floats) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
@@ -73,14 +66,7 @@ def _medians(tokens: Floats, ttft_ms: Floats) -> list[PlotlyDict]:
     edges = np.unique(np.quantile(tokens, np.linspace(0, 1, min(16, len(tokens) // 10) + 1)))
     group = np.maximum(np.searchsorted(edges, tokens), 1)
     groups = [group == number for number in np.unique(group)]
-    line = {"type": "scatter", "mode": "lines", "name": "median", "line": {"color": GREY, "width": 2.2}}
+    x, y = ([float(np.median(values[own])) for own in groups] for values in (tokens, ttft_ms))
     hover = "median of turns near %{x:,.0f} tokens: %{y:,.4~g} ms<extra></extra>"
-    return [
-        line
-        | {
-            "x": numbers([float(np.median(tokens[own])) for own in groups], 6),
-            "y": numbers([float(np.median(ttft_ms[own])) for own in groups]),
-            "hovertemplate": hover,
-            "showlegend": False,
-        }
-    ]
+    look = {"line": {"color": GREY, "width": 2.2}, "hovertemplate": hover, "showlegend": False}
+    return [scatter("lines", "median", numbers(x, 6), numbers(y), **look)]

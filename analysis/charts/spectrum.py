@@ -15,7 +15,7 @@ from inferload.results.latency_limits import LatencyLimit
 from inferload.turns.sketch import Floats, rank
 
 from ..data.frames import RunFrames
-from .chart import BLUE, ORANGE, Picture, PlotlyDict, decades, in_range, layout, limit_line, numbers, title
+from .chart import BLUE, ORANGE, Picture, PlotlyDict, axis, decades, in_range, layout, limit_line, numbers, scatter
 
 BATCHES = 20
 T_95 = 2.093  # Student's t at 97.5 % with 19 degrees of freedom
@@ -83,33 +83,33 @@ def picture(run: RunFrames, limits: Sequence[LatencyLimit]) -> Picture | None:
     shapes, words, most = [], [], 2.0
     ranges: dict[str, list[float]] = {}
     for number, (name, lines) in enumerate(_ROWS):
-        axis = "" if number == 0 else str(number + 1)
+        panel = "" if number == 0 else str(number + 1)
         for label, measure, colour in lines:
             values = measured[measure][measured[measure] > 0]
             if not len(values):
                 continue
             curve = spectrum(values)
             most = max(most, float(len(values)))
-            ranges.setdefault(axis, []).extend((float(curve.values[0]), float(curve.values[-1])))
-            data += _lines(curve, f"{name} {label}", colour, axis)
+            ranges.setdefault(panel, []).extend((float(curve.values[0]), float(curve.values[-1])))
+            data += _lines(curve, f"{name} {label}", colour, panel)
             for column, limit in enumerate(in_range(limits, measure, float(curve.values[-1]))):
-                shape, text = limit_line(limit.limit_ms, limit.text, f"y{axis}", column)
+                shape, text = limit_line(limit.limit_ms, limit.text, f"y{panel}", column)
                 shapes.append(shape)
                 words.append(text | {"y": float(np.log10(limit.limit_ms))})
-                ranges[axis].append(limit.limit_ms)
+                ranges[panel].append(limit.limit_ms)
     if not data:
         return None
     shown = [q for q in (0.0, *_QUANTILES) if 1 / (1 - q) <= most * 1.01]
-    x = {
-        "type": "log",
-        "title": title("percentile"),
-        "anchor": "y2",
-        "tickvals": [float(f"{1 / (1 - q):.6g}") for q in shown],
-        "ticktext": ["min" if q == 0 else f"p{q * 100:g}" for q in shown],
-        "range": [0, float(np.log10(most)) + 0.02],
-    }
-    plan = layout(560, x, {"domain": [0.55, 0.97], "title": title("TTFT, ms")} | _range(ranges.get("")))
-    plan["yaxis2"] = {"domain": [0.0, 0.42], "title": title("E2E, ms")} | _range(ranges.get("2"))
+    x = axis(
+        "percentile",
+        type="log",
+        anchor="y2",
+        tickvals=[float(f"{1 / (1 - q):.6g}") for q in shown],
+        ticktext=["min" if q == 0 else f"p{q * 100:g}" for q in shown],
+        range=[0, float(np.log10(most)) + 0.02],
+    )
+    plan = layout(560, x, axis("TTFT, ms", domain=[0.55, 0.97]) | _range(ranges.get("")))
+    plan["yaxis2"] = axis("E2E, ms", domain=[0.0, 0.42]) | _range(ranges.get("2"))
     plan["legend2"] = plan["legend"] | {"y": 0.42}
     if "" not in ranges:  # answers without a stream have no TTFT
         plan["yaxis"]["visible"] = False
@@ -119,55 +119,30 @@ def picture(run: RunFrames, limits: Sequence[LatencyLimit]) -> Picture | None:
         "Band: 95 % confidence interval with the effective number of turns; it ends at fewer than 10 turns above. From plan: "
         "measured from the planned start, including client lag."
     )
-    return Picture(
-        "spectrum",
-        "Latency spectrum",
-        note,
-        {"data": data, "layout": plan},
-        tuple(measure for _, row in _ROWS for _, measure, _ in row),
-    )
+    measures = tuple(measure for _, row in _ROWS for _, measure, _ in row)
+    return Picture("spectrum", "Latency spectrum", note, {"data": data, "layout": plan}, measures)
 
 
 def _range(values: list[float] | None) -> PlotlyDict:
     return decades(min(values), max(values)) if values else {"type": "log"}
 
 
-def _lines(curve: Spectrum, name: str, colour: str, axis: str) -> list[PlotlyDict]:
+def _lines(curve: Spectrum, name: str, colour: str, panel: str) -> list[PlotlyDict]:
     x = 1 / np.maximum(1 - curve.q, 1e-9)
     known = ~np.isnan(curve.low)
-    where = {"xaxis": "x", "yaxis": f"y{axis}", "legend": f"legend{axis}"}
+    where = {"xaxis": "x", "yaxis": f"y{panel}", "legend": f"legend{panel}"}
     traces: list[PlotlyDict] = []
     if known.any():
         band_x = np.concatenate([x[known], x[known][::-1]])
         band_y = np.concatenate([curve.high[known], curve.low[known][::-1]])
-        band = {"type": "scatter", "mode": "lines", "fill": "toself", "line": {"width": 0}, "showlegend": False}
-        traces.append(
-            band
-            | where
-            | {
-                "x": numbers(band_x, 6),
-                "y": numbers(band_y),
-                "fillcolor": _pale(colour),
-                "hoverinfo": "skip",
-                "name": name,
-            }
-        )
-    hover = "%{customdata}: %{y:,.4~g} ms"
+        look = {"fill": "toself", "fillcolor": _pale(colour), "line": {"width": 0}, "showlegend": False}
+        traces.append(scatter("lines", name, numbers(band_x, 6), numbers(band_y), hoverinfo="skip", **look, **where))
+    look = {"line": {"color": colour, "width": 1.8}, "hovertemplate": "%{customdata}: %{y:,.4~g} ms"}
     percentiles = [f"p{q * 100:.6g}" for q in curve.q]
-    traces.append(
-        {
-            "type": "scatter",
-            "mode": "lines",
-            "name": name,
-            "line": {"color": colour, "width": 1.8},
-            "x": numbers(x, 6),
-            "y": numbers(curve.values),
-            "customdata": percentiles,
-            "hovertemplate": hover,
-        }
-        | where
-    )
-    return traces
+    return [
+        *traces,
+        scatter("lines", name, numbers(x, 6), numbers(curve.values), customdata=percentiles, **look, **where),
+    ]
 
 
 def _pale(colour: str) -> str:

@@ -16,23 +16,16 @@ def register(subparsers: Any) -> None:
     adds = actions.add_parser("add", help="add an occasion for each run", description="Add an occasion for each run.")
     adds.add_argument("file", type=Path, metavar="FILE", help="baseline file; created if missing")
     adds.add_argument("runs", nargs="+", type=Path, metavar="RUN", help="run directory, or folder of runs on one start")
-    adds.set_defaults(run=run_add)
     shows = actions.add_parser(
         "show", help="print a summary of a file", description="Print a summary of a baseline file."
     )
     shows.add_argument("file", type=Path, metavar="FILE")
-    shows.set_defaults(run=run_show)
+    parser.set_defaults(run=run)
 
 
-def run_add(arguments: argparse.Namespace) -> int:
-    from ..comparison.baselines import add, summary_lines
+def run(arguments: argparse.Namespace) -> int:
+    from ..comparison.baselines import add, read, summary_lines
 
-    print("\n".join(summary_lines(add(arguments.file, arguments.runs))))
-    return 0
-
-
-def run_show(arguments: argparse.Namespace) -> int:
-    from ..comparison.baselines import read, summary_lines
-
-    print("\n".join(summary_lines(read(arguments.file))))
+    side = add(arguments.file, arguments.runs) if arguments.action == "add" else read(arguments.file)
+    print("\n".join(summary_lines(side)))
     return 0

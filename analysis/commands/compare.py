@@ -119,10 +119,9 @@ def _refused(comparison: "Comparison") -> str:
     """Return the reason why --strict refuses a comparison; empty if it does not."""
     if not comparison.tested:
         return f"{comparison.candidate.label}: no verdict: {comparison.primary.untested}"
-    condition = comparison.condition
-    return (
-        "" if condition is None else f"{comparison.candidate.label}: the verdict holds for {condition.holds_for} only"
-    )
+    if (condition := comparison.condition) is None:
+        return ""
+    return f"{comparison.candidate.label}: the verdict holds for {condition.holds_for} only"
 
 
 def _sides(
@@ -158,7 +157,6 @@ def _sides(
 
 
 def _compared(arguments: argparse.Namespace) -> "list[Comparison]":
-    """Read the sides and compare each candidate with the baseline."""
     from ..comparison import baselines, classes, max_change, requirements
     from ..comparison.ab_questions import question
     from ..comparison.arms import by_arm
@@ -177,18 +175,8 @@ def _compared(arguments: argparse.Namespace) -> "list[Comparison]":
         raise UsageError(f"--primary {arguments.primary}: {error}") from error
     limits = [max_change.parse(text) for text in arguments.max_change]
     others = (*ALL, classes.ATTAINED) if len(arguments.class_names) > 1 else ALL
-    names = tuple(
-        dict.fromkeys(
-            (
-                primary.name,
-                *(term.name for term in others),
-                *NAMES,
-                *tables.BLOCK_NAMES,
-                *(limit.name for limit in limits),
-            )
-        )
-    )
-    has_occasions, by_class = _sides(arguments, names)
+    of_options = [*(term.name for term in (primary, *others)), *(limit.name for limit in limits)]
+    has_occasions, by_class = _sides(arguments, tuple(dict.fromkeys([*of_options, *NAMES, *tables.BLOCK_NAMES])))
     comparisons: list[Comparison] = []
     for class_name, baseline, side in (
         (name, baseline, side)

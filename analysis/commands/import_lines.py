@@ -183,7 +183,6 @@ def _files(found: _Found, into: str | None) -> tuple[dict[str, str], list[str]]:
 
 
 def _sweep(servers: Family, file: str, scenarios: Sequence[str]) -> str:
-    """Return the sweep of the variants and the loads on the simulator."""
     baseline, *others = (f"{file}:{name}" for name in servers.simulated)
     document: dict[str, Any] = {
         "schema": 1,

@@ -105,8 +105,7 @@ def run(arguments: argparse.Namespace) -> int:
         from ..report.multi_run_page import make_runs
 
         print("\n  ".join(map(str, make_runs(single, arguments.together))))
-    outputs = ci.Outputs.of(arguments)
-    if outputs.wanted:
+    if (outputs := ci.Outputs.of(arguments)).wanted:
         outputs.write({name: run.summary for name, run in _named(single).items()})
     return 0
 
@@ -171,8 +170,7 @@ def _of_folder(folder: Path, details: bool) -> tuple[object, ...]:
             return make_sweep(folder)
         case "runs":
             return make_runs([OpenRun(path) for path in runs_below(folder)], folder)
-        case _:
-            return ()
+    return ()
 
 
 def _check(arguments: argparse.Namespace) -> None:
@@ -187,7 +185,7 @@ def _check(arguments: argparse.Namespace) -> None:
         raise UsageError(
             "report: --junit, --markdown and --github require run directories; plain Locust has no outcome"
         )
-    if arguments.form is not None and (locust or _reported(arguments)):
+    if arguments.form is not None and (locust or _of_runs(arguments)):
         raise UsageError(f"report: --as {arguments.form} prints run directories only; remove the other options")
     if arguments.together is not None and runs < 2:
         raise UsageError("report: --together requires two or more run directories")
@@ -201,19 +199,16 @@ def _check(arguments: argparse.Namespace) -> None:
     _check_kinds(arguments)
 
 
-def _reported(arguments: argparse.Namespace) -> bool:
-    given = (
-        *(arguments.minute, arguments.server_log, arguments.vllm_bench, arguments.together),
-        *(getattr(arguments, name) for name in _PRICES),
-    )
-    return any(value is not None for value in given) or ci.Outputs.of(arguments).wanted
+def _of_runs(arguments: argparse.Namespace) -> list[str]:
+    """Return the given options on the report of a run directory."""
+    names = ("minute", "server_log", "vllm_bench", "together", "junit", "markdown", "github", *_PRICES)
+    given = [name for name in names if getattr(arguments, name) is not None and getattr(arguments, name) is not False]
+    return [f"--{name.replace('_', '-')}" for name in given]
 
 
 def _check_kinds(arguments: argparse.Namespace) -> None:
     """Raise UsageError for an option of run directories with the folder of a search, a sweep or runs."""
-    of_runs = ("minute", "server_log", "vllm_bench", "together", "junit", "markdown", "github", *_PRICES)
-    values = {f"--{name.replace('_', '-')}": getattr(arguments, name) for name in of_runs}
-    options = [name for name, value in values.items() if value is not None and value is not False]
+    options = _of_runs(arguments)
     folders = [folder for folder in arguments.run_dirs if options and _kind(folder) != "run"]
     if folders:
         kind = _kind(folders[0])

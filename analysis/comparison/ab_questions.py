@@ -15,7 +15,6 @@ import pyarrow.compute as pc
 from inferload.base import rundir
 from inferload.base.numbers import percent, plural
 from inferload.campaign import ab
-from inferload.campaign.ab_presets import GATEWAY
 from inferload.figures.figure import Head
 from inferload.figures.rate_figures import EVENTS_PER_ARRIVAL, FAILED_RATIO
 from inferload.figures.servers.server_figure import ServerFigure, entry_block
@@ -103,7 +102,7 @@ def question(comparison: Comparison) -> Question | None:
         trials.append({name: run for name, run in runs.items() if not run.summary.not_valid})
     title, control, answer = (
         ("What the gateway adds", ["control"], _gateway)
-        if plan.preset == GATEWAY
+        if plan.preset == ab.GATEWAY
         else ("What routing does", [], _router)
     )
     rows, note = answer(trials, *names)
@@ -228,7 +227,6 @@ def _moved(run: OpenRun) -> float | None:
 
 
 def _names_servers(run: OpenRun) -> bool:
-    """Return True if answers of a run name their server."""
     turns = _table(run, ("server",))
     return turns is not None and turns["server"].null_count < len(turns)
 

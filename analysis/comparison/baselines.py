@@ -141,18 +141,20 @@ def _not_separate(run: Run, other: Run) -> str:
         if member.settings.get("cache.isolate") == "none" or member.settings.get("cache.salt") is not None:
             return f"{member.label} may have prefix-cache hits on prompts of earlier runs"
     first, second = sorted((run, other), key=lambda member: member.started_at)
-    try:
-        apart_s = (_instant(second) - _instant(first)).total_seconds()
-    except (ValueError, TypeError):  # missing time, or naive and aware times
-        apart_s = None
+    apart_s = _apart_s(first, second)
     if apart_s is None or first.lasted_s is None:
         return "the time between them is unknown"
     gap_s = apart_s - first.lasted_s
     return "" if gap_s >= GAP_S else f"only {max(gap_s, 0) / 60:.0f} min are between them"
 
 
-def _instant(run: Run) -> datetime:
-    return datetime.fromisoformat(run.started_at)
+def _apart_s(first: Run, second: Run) -> float | None:
+    """Time between the starts of two runs; None if one is not known."""
+    try:
+        instants = [datetime.fromisoformat(run.started_at) for run in (first, second)]
+        return (instants[1] - instants[0]).total_seconds()
+    except (ValueError, TypeError):  # missing time, or naive and aware times
+        return None
 
 
 def _occasion(path: Path, earlier: Sequence[Run]) -> Run:
@@ -169,20 +171,22 @@ def _occasion(path: Path, earlier: Sequence[Run]) -> Run:
 def _averaged(side: Side) -> Run:
     levels = [run.level for run in side.runs]
     worst = next((level for level in ("invalid", "suspect") if level in levels), levels[0])
+    first, last = side.runs[0], side.runs[-1]
+    apart_s = _apart_s(first, last)
     seeds = sorted({run.seed for run in side.runs if run.seed is not None})
     figures = {name: side.mean(name) for name in {name for run in side.runs for name in run.figures}}
     return replace(
-        side.runs[0],
+        first,
         label=side.label,
         figures=figures,
         level=worst,
         reasons=tuple(dict.fromkeys(reason for run in side.runs for reason in run.reasons)),
-        settings={**side.runs[0].settings, "seed": ", ".join(map(str, seeds)) or None},
+        settings={**first.settings, "seed": ", ".join(map(str, seeds)) or None},
         output_tokens=complete_mean([run.output_tokens for run in side.counted]),
         input_tokens=complete_mean([run.input_tokens for run in side.counted]),
         cached_tokens=complete_mean([run.cached_tokens for run in side.counted]),
         **_served(side),
-        lasted_s=_from_first_to_last_s(side),
+        lasted_s=None if apart_s is None or last.lasted_s is None else apart_s + last.lasted_s,
     )
 
 
@@ -198,15 +202,6 @@ def _served(side: Side) -> dict[str, Any]:
         "collapsed": how[0] if side.has_collapsed else "",
         "counts_hold": bool(side.served),
     }
-
-
-def _from_first_to_last_s(side: Side) -> float | None:
-    """Time from the start of a side's first run to the end of its last."""
-    first, last = side.runs[0], side.runs[-1]
-    try:
-        return None if last.lasted_s is None else (_instant(last) - _instant(first)).total_seconds() + last.lasted_s
-    except (ValueError, TypeError):
-        return None
 
 
 def _checked(run: Run, earlier: Sequence[Run]) -> Run:
@@ -225,7 +220,6 @@ def _checked(run: Run, earlier: Sequence[Run]) -> Run:
 
 
 def _properties(run: Run) -> dict[str, Any]:
-    """Return all properties that the occasions of a baseline share."""
     return {**run.settings, **configuration(run)}
 
 

@@ -146,7 +146,6 @@ class Decision:
     """
 
     baseline: str
-
     apart: tuple[str, ...]
     sides: tuple[Side, ...] = ()
     checked: tuple[Checked, ...] = ()
@@ -261,7 +260,8 @@ class _Contest:
         first, *others = sides
         changes = [0.0, *(self._comparison(first, side, figure).row(figure).change or 0.0 for side in others)]
         best = sides[changes.index((min if figure.better == "lower" else max)(changes))]
-        rivals = [self._rival(side, best, figure) for side in sides if side is not best]
+        compared = {side.label: self._comparison(side, best, figure) for side in sides if side is not best}
+        rivals = [Rival(label, len(found.pairs), found.row(figure)) for label, found in compared.items()]
         rivals.sort(key=lambda rival: (rival.behind, abs(rival.row.change or 0.0)))
         with_baseline = self._known.get((self._baseline.label, best.label))
         untested = (rival.row.untested for rival in rivals if rival.row.answer in ("not known", "not comparable"))
@@ -273,12 +273,12 @@ class _Contest:
             rivals=tuple(rivals),
             worse=() if with_baseline is None else with_baseline.regressions,
             missing=missing or next(untested, ""),
-            unsteady=tuple(side.label for side in sides if figure.figure in _LATENCIES and _is_unsteady(figure, side)),
+            unsteady=tuple(
+                side.label
+                for side in (sides if figure.figure in _LATENCIES else ())
+                if any(run.summary is not None and is_unsteady(figure.name, run.summary) for run in side.counted)
+            ),
         )
-
-    def _rival(self, other: Side, best: Side, figure: Term) -> Rival:
-        comparison = self._comparison(other, best, figure)
-        return Rival(other.label, len(comparison.pairs), comparison.row(figure))
 
     def _comparison(self, before: Side, after: Side, figure: Term) -> Comparison:
         """Compare two sides on all figures; on one that is not among them beside the primary one alone: no correction changes."""
@@ -321,14 +321,9 @@ def _of_run(limits: Sequence[Gate], limited: Mapping[str, Gate]) -> Mapping[str,
 
 
 def _with_figures(side: Side, formulas: Mapping[str, Callable[[Run], float | None]]) -> Side:
-    """Return the side with further figures of its runs."""
     return side.with_runs(
         lambda run: replace(run, figures={**run.figures, **{name: value(run) for name, value in formulas.items()}})
     )
-
-
-def _is_unsteady(figure: Term, side: Side) -> bool:
-    return any(run.summary is not None and is_unsteady(figure.name, run.summary) for run in side.counted)
 
 
 def _deployed(run: Run) -> Mapping[str, Any]:
@@ -342,8 +337,7 @@ def _gpu_memory_gb(run: Run) -> float | None:
     if (published := run.value(VRAM)) is not None:
         return published * _GB_PER_MIB
     pages = [] if run.summary is None else [each.gpu for each in run.summary.servers if each.gpu is not None]
-    used = _sum([None if page.memory_mib is None else page.memory_mib.max for page in pages])
-    if used is not None:
+    if (used := _sum([page.memory_mib.max if page.memory_mib else None for page in pages])) is not None:
         return used * _GB_PER_MIB
     at_start, hardware = _deployed(run).get("gpu_memory_mb") or {}, _deployed(run).get("hardware") or {}
     # nvidia-smi does not report all GPUs: the sum of the others is not that of the server.

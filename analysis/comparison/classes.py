@@ -19,13 +19,10 @@ _LATE = Term(TTFT, "p95")
 
 
 def by_class(sides: Sequence[Side], classes: Iterable[str], names: tuple[str, ...]) -> list[tuple[str, list[Side]]]:
-    """Return the sides of each class, with its figures; of several classes each on the sides that have it.
-
-    UsageError for a class that fewer than two sides have.
-    """
+    """Return the sides by class, with its figures; of several classes those that have it. UsageError for fewer than two sides."""
     wanted, found = [*classes], []
     for name in wanted:
-        having = [side for side in sides if len(wanted) == 1 or all(_has(run.summary, name) for run in side.runs)]
+        having = [side for side in sides if len(wanted) == 1 or side.has_class(name)]
         if len(having) < 2:
             missing = f"{len(having)} of the sides has turns of it; name a run of it alone and one of the mix"
             raise UsageError(f"--class {name}: {missing}")
@@ -34,10 +31,6 @@ def by_class(sides: Sequence[Side], classes: Iterable[str], names: tuple[str, ..
             of_name = [replace(side, label=f"{side.label}: {name}") for side in of_name]
         found.append((name, of_name))
     return found
-
-
-def _has(summary: object, name: str) -> bool:
-    return name in getattr(summary, "by_class", {})
 
 
 def table(comparisons: Sequence[Comparison]) -> list[Table]:

@@ -6,6 +6,7 @@ Sides of one name are told apart by what differs.
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import count
 
 from inferload.base.numbers import listed, number, plural, short
 from inferload.figures.pages.metric_names import PROCESS_START
@@ -55,15 +56,11 @@ class Differences:
 
 def differences(baseline: Side, candidate: Side, allowed: Collection[str] = ()) -> Differences:
     """Compare the settings of two sides, a line per key. `allowed`: keys of the scenario that may differ."""
+    warnings = [*_suspects(baseline), *_suspects(candidate)]
     refusals: list[str] = []
-    invalid = 0
-    warnings: list[str] = []
     compared: list[str] = []
     for side in (baseline, candidate):
-        warnings += _suspects(side)
-        not_valid = _not_valid(side)
-        invalid += len(not_valid)
-        refusals += not_valid + _differing(side)
+        refusals += _not_valid(side) + _differing(side)
         if PROGRAM not in allowed and (unknown := _without_program(side)):
             refusals.append(unknown)
     first, second = baseline.runs[0], candidate.runs[0]
@@ -98,7 +95,7 @@ def differences(baseline: Side, candidate: Side, allowed: Collection[str] = ()) 
         warnings=(*([slo] if slo else []), *warnings, *notes),
         compared=tuple(compared),
         slo=slo,
-        of_one_load=len(refusals) == invalid,
+        of_one_load=len(refusals) == len(_not_valid(baseline) + _not_valid(candidate)),
     )
 
 
@@ -110,11 +107,20 @@ def _not_valid(side: Side) -> list[str]:
 
 
 def _differing(side: Side) -> list[str]:
-    """Return a line for each setting in which the runs of a side differ."""
-    values = {key: sorted({value_text(run.settings.get(key)) for run in side.runs}) for key in sorted(_keys(side))}
+    """Return a line for each setting, and each property of `configuration`, in which the runs of a side differ."""
     one = "; name one result as FILE:N" if any(":" in run.label for run in side.runs) else ""
-    lines = [f"{key}: {', '.join(several)}{one}" for key, several in values.items() if len(several) > 1]
-    return [f"{side.label}: its runs differ in {line}" for line in [*lines, *_mixed(side)]]
+    lines = [
+        f"{key}: {', '.join(values)}{one}"
+        for key in sorted(_keys(side))
+        if len(values := sorted({value_text(run.settings.get(key)) for run in side.runs})) > 1
+    ]
+    by_run = [configuration(run) for run in side.runs]
+    lines += [
+        f"{key}: {', '.join(differing_values(key, values))}"
+        for key in by_run[0]
+        if len(values := sorted({properties[key] for properties in by_run})) > 1
+    ]
+    return [f"{side.label}: its runs differ in {line}" for line in lines]
 
 
 def different_clocks(baseline: Side, candidate: Side) -> str:
@@ -133,10 +139,7 @@ def _slo(baseline: Side, candidate: Side) -> str:
 
 
 def configuration(run: Run) -> dict[str, str]:
-    """Return the properties of server, client and SLO that the runs of a side share, as text.
-
-    Without properties of a single start: its time, memory and address.
-    """
+    """Return the properties of server, client and SLO that the runs of a side share, without those of a single start, as text."""
     variant = run.server.get("variant")
     argv = variant.get("argv") if isinstance(variant, Mapping) else None
     return {
@@ -154,12 +157,9 @@ def _of_servers(first: Run, second: Run) -> dict[str, tuple[str, str]]:
         {**configuration(run), **{key: value_text(run.server.get(key)) for key in _OF_A_START}}
         for run in (first, second)
     ]
-    found = {}
-    for key in sorted(properties[0].keys() - {"client", "clock", "slo"}):
-        before, after = differing_values(key, [run[key] for run in properties])
-        if before != after:
-            found[key] = before, after
-    return found
+    keys = sorted(properties[0].keys() - {"client", "clock", "slo"})
+    pairs = {key: differing_values(key, [run[key] for run in properties]) for key in keys}
+    return {key: (before, after) for key, (before, after) in pairs.items() if before != after}
 
 
 def differing_values(key: str, values: Sequence[str]) -> list[str]:
@@ -186,17 +186,6 @@ def _server_arguments(argv: Sequence[str]) -> list[str]:
     return sorted(option for option in options if re.split("[ =]", option)[0] not in _ADDRESS)
 
 
-def _mixed(side: Side) -> list[str]:
-    """Return a line for each property of `configuration` in which the runs of a side differ."""
-    lines = []
-    by_run = [configuration(run) for run in side.runs]
-    for key in by_run[0]:
-        values = sorted({properties[key] for properties in by_run})
-        if len(values) > 1:
-            lines.append(f"{key}: {', '.join(differing_values(key, values))}")
-    return lines
-
-
 def _without_program(side: Side) -> str:
     """Return a line if runs whose turns depend on Python code lack a record of it; empty if none does."""
     programs = [(run, run.settings.get(PROGRAM)) for run in side.runs]
@@ -218,13 +207,10 @@ def _suspects(side: Side) -> list[str]:
     suspect = [run for run in side.runs if run.level == "suspect"]
     if not suspect:
         return []
-    reasons = "; ".join(suspect[0].reasons)
+    first, reasons, runs = suspect[0].label, "; ".join(suspect[0].reasons), ", ".join(run.label for run in suspect)
     if len(suspect) == 1:
-        return [f"{side.label}: run {suspect[0].label} is suspect ({reasons})"]
-    runs = ", ".join(run.label for run in suspect)
-    return [
-        f"{side.label}: {len(suspect)} of {len(side.runs)} runs are suspect: {runs} (of {suspect[0].label}: {reasons})"
-    ]
+        return [f"{side.label}: run {first} is suspect ({reasons})"]
+    return [f"{side.label}: {len(suspect)} of {len(side.runs)} runs are suspect: {runs} (of {first}: {reasons})"]
 
 
 def _keys(side: Side) -> set[str]:
@@ -253,10 +239,10 @@ def _lengths(baseline: Side, candidate: Side) -> list[str]:
 def _in_flight(baseline: Side, candidate: Side) -> list[str]:
     """Return the turns in flight of published figures without a limit on concurrency, which a reader can check them by."""
     counts = [
-        f"{number(count)} ({side.label})"
+        f"{number(turns)} ({side.label})"
         for side in (baseline, candidate)
         for run in side.runs
-        if run.concurrency is None and ONE_FIGURE in run.notes and (count := in_flight(run.figures)) is not None
+        if run.concurrency is None and ONE_FIGURE in run.notes and (turns := in_flight(run.figures)) is not None
     ]
     stated = "not checked, as no limit on concurrency is stated (--concurrency N)"
     return [f"Little's law: turns/s x E2E are {listed(counts)} turns in flight; {stated}"] if counts else []
@@ -270,8 +256,7 @@ def _forced(baseline: Side, candidate: Side) -> str:
         return f", although {_FORCED_LENGTH} is on: the runs ended other turns, or a server ended outputs early"
     endpoints = names_of(lambda row: row.ignore_eos)
     possible = all(
-        of_run.get("request.endpoint") in endpoints and of_run.get("workload.kind") not in REACTING
-        for of_run in settings
+        each.get("request.endpoint") in endpoints and each.get("workload.kind") not in REACTING for each in settings
     )
     return f"; fix the lengths ({_FORCED_LENGTH}: true)" if False in options and possible else ""
 
@@ -291,10 +276,7 @@ class Condition:
 
 
 def shared_starts(sides: Sequence[Side], noun: str = "run") -> Condition | None:
-    """Return the condition of a verdict on runs that share server starts; None if each run of a side had its own.
-
-    `noun`: what a run of a side is called.
-    """
+    """Return the condition of a verdict on runs that share server starts; None if each had its own. `noun`: of a run of a side."""
     reasons = []
     for side in sides:
         starts = [run.start for run in side.runs]
@@ -305,8 +287,8 @@ def shared_starts(sides: Sequence[Side], noun: str = "run") -> Condition | None:
     if not reasons:
         return None
     starts_of_all = {run.start for side in sides for run in side.runs}
-    count = len(starts_of_all)
-    holds_for = {1: "this server start", 2: "these two server starts"}.get(count, f"these {count} server starts")
+    several = len(starts_of_all)
+    holds_for = {1: "this server start", 2: "these two server starts"}.get(several, f"these {several} server starts")
     if None in starts_of_all:
         holds_for = f"the server starts of these {noun}s, which are not known (no {PROCESS_START})"
     return Condition(holds_for, f"{'; '.join(reasons)}: a restart alone may change the figures")
@@ -338,14 +320,11 @@ def _suffixed(label: str, sides: Sequence[Side]) -> Iterator[list[str]]:
     if columns:
         yield [f"{label} ({', '.join(texts)})" for texts in zip(*columns, strict=True)]
     yield [str(side.path) for side in sides]
-    start = 1
-    while True:
+    for start in count(1, len(sides)):
         yield [f"{label} ({start + index})" for index in range(len(sides))]
-        start += len(sides)
 
 
 def _described(key: str, values: Sequence[str]) -> list[str]:
-    """Describe the values of one property that differs between sides."""
     if key != ARGUMENTS:
         return [f"{key} {value}" for value in values]
     shown = differing_values(key, values)

@@ -137,11 +137,8 @@ class Comparison:
         if not self.regressed:
             return self.primary.answer
         # The latencies of a load that was not served are those of another load.
-        return (
-            "mixed"
-            if self.primary.answer == "better" and not (self.not_served.collapsed or self.not_served.wrong)
-            else "worse"
-        )
+        broken = self.not_served.collapsed or self.not_served.wrong
+        return "mixed" if self.primary.answer == "better" and not broken else "worse"
 
 
 def compare(
@@ -169,7 +166,6 @@ def compare_with_occasions(
 
 
 def _begun(baseline: Side, candidate: Side, allowed: Collection[str]) -> Comparison:
-    """Return a comparison without figures."""
     differ = differences(baseline, candidate, allowed)
     return Comparison(
         baseline,
@@ -216,9 +212,7 @@ def _decided(
 
 
 def _measured(primary: Term, others: Sequence[Term], *sides: Side) -> tuple[Term, Sequence[Term]]:
-    """Return the figures to compare: also energy if a side has it, of requests of texts texts/s, and E2E in place of TTFT as the
-    default primary one.
-    """
+    """Return the figures to compare: also energy if known; of requests of texts also texts/s, and E2E for TTFT as default."""
     measured = (term for term in ENERGY if any(side.mean(term.name) is not None for side in sides))
     others = [*others, *(term for term in measured if term != primary)]
     if any(side.mean(OF_TEXTS.name) is None for side in sides):
@@ -313,11 +307,10 @@ def table_rows(comparisons: Sequence[Comparison]) -> list[TableRow]:
 
 def _implausible(baseline: Side, candidate: Side) -> tuple[str, ...]:
     """Return contradictions in the figures of other clients, a sentence each. The verdict of a run checks its own figures."""
-    lines = []
-    for side in (baseline, candidate):
-        for run in side.runs:
-            if run.level == NOT_JUDGED:
-                name = side.label if run.label == side.label else f"{side.label}, {run.label}"
-                faults = plausible.faults(run.figures, run.concurrency, run.input_tokens, run.output_tokens)
-                lines += [f"{name}: {fault}" for fault in faults]
-    return tuple(lines)
+    return tuple(
+        f"{side.label if run.label == side.label else f'{side.label}, {run.label}'}: {fault}"
+        for side in (baseline, candidate)
+        for run in side.runs
+        if run.level == NOT_JUDGED
+        for fault in plausible.faults(run.figures, run.concurrency, run.input_tokens, run.output_tokens)
+    )

@@ -65,12 +65,12 @@ _COLUMNS = (
 )
 
 
-def table(rows: Sequence[TableRow]) -> Table | None:
-    """Return the costs of the sides with their changes; None without prices."""
+def table(rows: Sequence[TableRow]) -> list[Table]:
+    """Return the costs of the sides with their changes; no table without prices."""
     costs = [(of_side(side), None if base is None else of_side(base)) for side, base in rows]
     if all(cost.prices.gpu_hour is None and cost.prices.cached_ratio is None for cost, _ in costs):
-        return None
-    return Table("cost", "Cost", _COLUMNS, [_row(cost, base) for cost, base in costs])
+        return []
+    return [Table("cost", "Cost", _COLUMNS, [_row(cost, base) for cost, base in costs])]
 
 
 def _row(cost: Cost, base: Cost | None) -> Sequence[Cell]:

@@ -63,11 +63,9 @@ class FrontPoint:
         of_user, of_output = (self.user.mean, self.user.interval), (self.output.mean, self.output.interval)
         return (self.side, self.load, self.runs, *of_user, *of_output, self.position)
 
-    def beats(self, other: "FrontPoint") -> bool:
-        return self.user.above(other.user) and self.output.above(other.output)
-
-    def is_beaten_in_one(self, other: "FrontPoint") -> bool:
-        return other.user.above(self.user) or other.output.above(self.output)
+    def better(self, other: "FrontPoint") -> tuple[bool, bool]:
+        """Return whether it is above another point for a user, and in output."""
+        return self.user.above(other.user), self.output.above(other.output)
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,23 +86,18 @@ class Front:
         names, data = dict.fromkeys(point.side for point in self.points), []
         for (dark, _), name in zip(cycle(COLOURS), names, strict=False):
             shown = [point for point in self.points if point.side == name]
-            marker = {"size": 9, "color": dark, "symbol": [_SYMBOLS[point.position] for point in shown]}
-            data.append(
-                {
-                    "type": "scatter",
-                    "mode": "lines+markers",
-                    "name": name,
-                    "x": chart.numbers([point.user.mean for point in shown]),
-                    "y": chart.numbers([point.output.mean for point in shown]),
-                    "error_x": _bars([point.user for point in shown], dark),
-                    "error_y": _bars([point.output for point in shown], dark),
-                    "text": [f"{name}, {point.load}" for point in shown],
-                    "line": {"color": dark, "width": 1},
-                    "marker": marker,
-                    "hovertemplate": "%{text}: %{x:,.4~g} tok/s/user, %{y:,.4~g} tok/s<extra></extra>",
-                }
-            )
-        axes = [{"title": chart.title(title), "rangemode": "tozero"} for title in ("tok/s/user", self.unit)]
+            users, outputs = [point.user for point in shown], [point.output for point in shown]
+            x, y = (chart.numbers([each.mean for each in values]) for values in (users, outputs))
+            look = {
+                "error_x": _bars(users, dark),
+                "error_y": _bars(outputs, dark),
+                "line": {"color": dark, "width": 1},
+                "marker": {"size": 9, "color": dark, "symbol": [_SYMBOLS[point.position] for point in shown]},
+                "text": [f"{name}, {point.load}" for point in shown],
+                "hovertemplate": "%{text}: %{x:,.4~g} tok/s/user, %{y:,.4~g} tok/s<extra></extra>",
+            }
+            data.append(chart.scatter("lines+markers", name, x, y, **look))
+        axes = [chart.axis(title, rangemode="tozero") for title in ("tok/s/user", self.unit)]
         return chart.Picture(key, "Front", _MARKS, {"data": data, "layout": chart.layout(420, *axes)}, (OUTPUT.key,))
 
     @property
@@ -120,30 +113,25 @@ def of_comparisons(comparisons: Sequence[Comparison]) -> Front | None:
 
 
 def of_sides(sides: Sequence[Side]) -> Front | None:
-    """Return the front; None unless a side has several loads.
-
-    Sides with wrong answers, and those whose runs have other settings than the load, take no part.
-    """
-    by_label = {side.label: side for side in sides}
-    first = next((run for side in by_label.values() for run in _runs(side)), None)
+    """Return the front; None unless a side has several loads. Sides with wrong answers, or another workload, take no part."""
+    runs_of = {side.label: _runs(side) for side in sides}
+    first = next(chain(*runs_of.values()), None)
     if first is None:
         return None
-    notes, counted = [], {}
-    for label, side in by_label.items():
-        other = [run for run in _runs(side) if _workload(run) != _workload(first)]
-        wrong = any(run.wrong for run in _runs(side))
-        if wrong or other:
-            notes.append(f"Left out: {label} ({'wrong answers' if wrong else 'another workload, cache arm or client'})")
+    left_out, counted = [], {}
+    for label, runs in runs_of.items():
+        wrong = any(run.wrong for run in runs)
+        if wrong or any(_workload(run) != _workload(first) for run in runs):
+            reason = "wrong answers" if wrong else "another workload, cache arm or client"
+            left_out.append(f"Left out: {label} ({reason})")
         else:
-            counted[label] = _by_load(_runs(side))
+            counted[label] = _by_load(runs)
     if all(len(loads) < 2 for loads in counted.values()):
         return None
-    gpus = {label: _gpus(_runs(by_label[label])) for label in counted}
-    unknown = [label for label, count in gpus.items() if count is None]
-    if unknown:
-        notes.insert(0, f"Per server: GPUs of {', '.join(unknown)} not known or not the same in all runs (--gpus)")
-    else:
-        notes.insert(0, f"GPUs: {', '.join(f'{label} {count}' for label, count in gpus.items())}")
+    gpus = {label: _gpus(runs_of[label]) for label in counted}
+    unknown = ", ".join(label for label, count in gpus.items() if count is None)
+    known = f"GPUs: {', '.join(f'{label} {count}' for label, count in gpus.items())}"
+    note = f"Per server: GPUs of {unknown} not known or not the same in all runs (--gpus)" if unknown else known
     points = [
         point
         for label, loads in counted.items()
@@ -151,14 +139,14 @@ def of_sides(sides: Sequence[Side]) -> Front | None:
         if (point := _point(label, load, values, 1 if unknown else gpus[label] or 1)) is not None
     ]
     placed = tuple(replace(point, position=_position(point, points)) for point in points)
-    return Front(placed, "tok/s/server" if unknown else "tok/s/GPU", tuple(notes))
+    return Front(placed, "tok/s/server" if unknown else "tok/s/GPU", (note, *left_out))
 
 
 def _position(point: FrontPoint, points: Sequence[FrontPoint]) -> Position:
     others = [other for other in points if other is not point]
-    if any(other.beats(point) for other in others):
+    if any(all(other.better(point)) for other in others):
         return "below the front"
-    return "on the front" if all(other.is_beaten_in_one(point) for other in others) else "not decided"
+    return "on the front" if all(any(point.better(other)) for other in others) else "not decided"
 
 
 def _runs(side: Side) -> list[Run]:
@@ -204,6 +192,5 @@ def _estimate(values: Sequence[float]) -> Estimate:
 
 
 def _bars(estimates: Sequence[Estimate], colour: str) -> chart.PlotlyDict:
-    ends = [(each.mean - (each.low or each.mean), (each.high or each.mean) - each.mean) for each in estimates]
-    lows, highs = (chart.numbers(side) for side in zip(*ends, strict=True))
-    return {"type": "data", "symmetric": False, "arrayminus": lows, "array": highs, "color": colour, "thickness": 1}
+    bars = chart.error_bars([(each.mean, each.low, each.high) for each in estimates])
+    return bars | {"color": colour, "thickness": 1}

@@ -20,13 +20,14 @@ def faults(
     Little's law: requests in flight = requests/s x mean time in the system. A limit on concurrency bounds the requests in flight.
     """
     rate, e2e_ms = figures.get(TURNS.key), _e2e_ms(figures)
+    median, p99, mean = (figures.get(f"{statistic}({TTFT.key})") for statistic in ("p50", "p99", "mean"))
     both = None if input_tokens is None or not output_tokens else input_tokens + output_tokens
     texts = [
         _little(rate, e2e_ms, concurrency),
         _tokens("output tokens", rate, output_tokens, figures.get(OUTPUT.key)),
         _tokens("total tokens", rate, both, figures.get(TOTAL.key)),
-        _order(figures.get(f"p50({TTFT.key})"), figures.get(f"p99({TTFT.key})")),
-        _first_before_last(figures.get(f"mean({TTFT.key})"), e2e_ms),
+        _exceeds(median, p99, 1.0, "TTFT: a median of {} ms cannot exceed a p99 of {} ms"),
+        _exceeds(mean, e2e_ms, 1 + _TOLERANCE, "a mean TTFT of {} ms cannot exceed the mean E2E of {} ms"),
     ]
     return [text for text in texts if text is not None]
 
@@ -58,13 +59,6 @@ def _tokens(name: str, rate: float | None, per_turn: float | None, reported: flo
     return f"{name}: {short(counted)} tok/s by turns/s and tokens per turn, but {short(reported)} tok/s are reported"
 
 
-def _order(median: float | None, p99: float | None) -> str | None:
-    if median is None or p99 is None or median <= p99:
-        return None
-    return f"TTFT: a median of {short(median)} ms cannot exceed a p99 of {short(p99)} ms"
-
-
-def _first_before_last(mean: float | None, e2e_ms: float | None) -> str | None:
-    if mean is None or e2e_ms is None or mean <= e2e_ms * (1 + _TOLERANCE):
-        return None
-    return f"a mean TTFT of {short(mean)} ms cannot exceed the mean E2E of {short(e2e_ms)} ms"
+def _exceeds(value: float | None, bound: float | None, most: float, text: str) -> str | None:
+    beyond = value is not None and bound is not None and value > bound * most
+    return text.format(short(value), short(bound)) if beyond else None

@@ -1,6 +1,6 @@
 """Sides of a comparison from run directories and result files of other clients, and their names: `[NAME=]PATH`, `FILE:N`."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -35,10 +35,7 @@ _NO_SETTINGS = ("name", "seed", "gates", "slo", "server")  # keys that may diffe
 
 
 def read_side(path: Path, label: str | None = None, names: tuple[str, ...] = NAMES) -> Side:
-    """Read a run directory, a folder of run directories, that of a search, or a result file of another client.
-
-    UsageError if it is none of these.
-    """
+    """Read a run directory, a folder of them or of a search, or a result file of another client; UsageError for all else."""
     cut_off: list[str] = []
     unknown: Sequence[str] = ()
     file, number = numbered(path)
@@ -108,7 +105,6 @@ def read_run(opened: OpenRun, names: tuple[str, ...] = NAMES) -> Run:
         # vLLM reports cached tokens only if there are any.
         cached_tokens=per_turn(measured.cached_tokens, measured.input_tokens_from),
         prices=recorded_prices(manifest, path),
-        window_s=summary.window_s,
         started_at=manifest.started_at,
         notes=tuple(
             f"{path_label(path)}: {note}" for note in (*notes_on_tokens(TPOT.key, turns), *notes_on_energy(summary))
@@ -181,11 +177,14 @@ def _loads(manifest: Manifest, summary: Summary) -> tuple[LoadFigures, ...]:
 
 
 def _settings(manifest: Manifest) -> dict[str, Any]:
-    """Flatten the scenario, without keys that may differ between comparable runs, and add the program."""
+    """Return the flat scenario without keys that may differ, and the program, unless it is of inferload and only runs this."""
     document = {key: value for key, value in scenario_of(manifest).items() if key not in _NO_SETTINGS}
     settings = settings_of_load(dict(_flat(document)))
-    program = _program_text(manifest, reacting=reacts(settings))
-    return settings if program is None else settings | {PROGRAM: program}
+    program = manifest.program
+    if program is None or (program.bundled and not reacts(settings)):
+        return settings
+    named = "of inferload" if program.bundled else f"{program.name} ({(program.digest or '')[:16] or UNREADABLE})"
+    return settings | {PROGRAM: named}
 
 
 def settings_of_load(settings: Mapping[str, Any]) -> dict[str, Any]:
@@ -198,26 +197,12 @@ def reacts(settings: Mapping[str, Any]) -> bool:
     return tasks.reacts({key: settings.get(f"workload.{key}") for key in ("kind", "classes")})
 
 
-def _program_text(manifest: Manifest, *, reacting: bool) -> str | None:
-    """Return name and digest of a run's program; None if it is part of inferload and only runs the scenario, or not recorded.
-
-    `reacting`: its code determines the turns.
-    """
-    program = manifest.program
-    if program is None or (program.bundled and not reacting):
-        return None
-    return "of inferload" if program.bundled else f"{program.name} ({(program.digest or '')[:16] or UNREADABLE})"
-
-
-def _flat(data: Mapping[str, Any], path: str = "") -> list[tuple[str, Any]]:
-    entries: list[tuple[str, Any]] = []
+def _flat(data: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, Any]]:
     for key, value in data.items():
-        full = f"{path}.{key}" if path else str(key)
         if isinstance(value, Mapping) and value:
-            entries += _flat(value, full)
+            yield from _flat(value, f"{path}{key}.")
         else:
-            entries.append((full, value))
-    return entries
+            yield f"{path}{key}", value
 
 
 def _server_start(run: OpenRun) -> str | None:

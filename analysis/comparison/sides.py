@@ -55,7 +55,6 @@ class Run:
     input_tokens: float | None = None
     cached_tokens: float | None = None  # mean over the turns that reported input tokens
     prices: Prices = UNPRICED
-    window_s: float | None = None  # of the measure phase
     concurrency: float | None = None  # limit on concurrent requests, if any
     started_at: str = ""
     lasted_s: float | None = None  # from started_at to the end of the drain
@@ -168,6 +167,10 @@ class Side:
         if not known or len(known) < len(self.runs):
             return None
         return sum(ok for ok, _ in known), sum(sent for _, sent in known)
+
+    def has_class(self, name: str) -> bool:
+        """Return True if all runs have turns of a class."""
+        return all(run.summary is not None and name in run.summary.by_class for run in self.runs)
 
     def with_runs(self, change: Callable[[Run], Run]) -> "Side":
         """Return the side with each run changed."""

@@ -1,14 +1,16 @@
 """Charts of a study: changes published and measured, figures over the load, heat maps of a grid."""
 
 from collections.abc import Sequence
+from itertools import cycle
 
 from inferload.campaign.sweep.study import Study, StudyTable
 
-from ..charts.chart import BLUE, GREEN, HEAT, ORANGE, RED, TEAL, VIOLET, Picture, PlotlyDict, layout, numbers, title
+from ..charts import chart
+from ..charts.chart import BLUE, ORANGE, Picture, PlotlyDict
 from ..pages.texts import tr
 from .measured_rows import Grid, MeasuredRow, anchor, bases, grid_of, published_change, row_effect, term_of
 
-_COLOURS = (BLUE, ORANGE, GREEN, VIOLET, TEAL, RED)
+_COLOURS = (BLUE, ORANGE, chart.GREEN, chart.VIOLET, chart.TEAL, chart.RED)
 _ROW_PX = 26
 
 
@@ -24,16 +26,9 @@ def pictures(table: StudyTable, rows: Sequence[MeasuredRow], plan: Study) -> lis
     return []
 
 
-def _markers(name: str, changes: Sequence[tuple[str, float]], marker: PlotlyDict) -> PlotlyDict:
-    return {
-        "type": "scatter",
-        "mode": "markers",
-        "name": name,
-        "x": numbers([100 * change for _, change in changes]),
-        "y": [label for label, _ in changes],
-        "marker": marker,
-        "hovertemplate": f"%{{y}}: %{{x:+.3~g}} %<extra>{name}</extra>",
-    }
+def _markers(name: str, changes: Sequence[tuple[str, float]], **look: PlotlyDict) -> PlotlyDict:
+    x, y = chart.numbers([100 * change for _, change in changes]), [label for label, _ in changes]
+    return chart.scatter("markers", name, x, y, hovertemplate=f"%{{y}}: %{{x:+.3~g}} %<extra>{name}</extra>", **look)
 
 
 def _changes(table: StudyTable, rows: Sequence[MeasuredRow], study: Study) -> Picture | None:
@@ -53,19 +48,14 @@ def _changes(table: StudyTable, rows: Sequence[MeasuredRow], study: Study) -> Pi
     said = [(label, change) for label, change, _ in points if change is not None]
     if not here:
         return None
-    bars = {
-        "type": "data",
-        "symmetric": False,
-        "array": numbers([100 * ((found.high or found.ratio) - found.ratio) for _, found in here]),
-        "arrayminus": numbers([100 * (found.ratio - (found.low or found.ratio)) for _, found in here]),
-    }
-    measured = _markers("here", [(label, found.ratio - 1) for label, found in here], {"size": 8, "color": BLUE})
-    data = [measured | {"error_x": bars}]
+    bars = chart.error_bars([(found.ratio, found.low, found.high) for _, found in here], 100)
+    measured = [(label, found.ratio - 1) for label, found in here]
+    data = [_markers("here", measured, marker={"size": 8, "color": BLUE}, error_x=bars)]
     if said:
-        data.append(_markers("published", said, {"size": 9, "color": ORANGE, "symbol": "diamond"}))
-    plan = layout(
+        data.append(_markers("published", said, marker={"size": 9, "color": ORANGE, "symbol": "diamond"}))
+    plan = chart.layout(
         110 + _ROW_PX * len(points),
-        {"title": title(f"change against {table.base_label or 'the baseline'}, %"), "zeroline": True},
+        chart.axis(f"change against {table.base_label or 'the baseline'}, %", zeroline=True),
         {"automargin": True, "categoryorder": "array", "categoryarray": [label for label, _, _ in points]},
     )
     note = "Circles: mean over the pairs with the 95 % interval. Diamonds: published, one run each."
@@ -81,24 +71,17 @@ def _over_load(table: StudyTable, name: str, rows: Sequence[MeasuredRow]) -> Pic
         if each.row.load is not None and value is not None:
             lines.setdefault((each.row.variant or "", each.row.scenario or ""), []).append((each.row.load, value))
     several = len({scenario for _, scenario in lines}) > 1
-    data = [
-        {
-            "type": "scatter",
-            "mode": "lines+markers",
-            "name": f"{variant}, {scenario}" if several else variant,
-            "x": numbers([load for load, _ in sorted(points)]),
-            "y": numbers([value for _, value in sorted(points)]),
-            "line": {"color": _COLOURS[index % len(_COLOURS)]},
-            "hovertemplate": f"load %{{x}}: %{{y:,.4~g}} {term.unit}<extra></extra>",
-        }
-        for index, ((variant, scenario), points) in enumerate(lines.items())
-    ]
-    plan = layout(320, {"title": title("load")}, {"title": title(term.head.text), "rangemode": "tozero"})
+    data = []
+    for colour, ((variant, scenario), points) in zip(cycle(_COLOURS), lines.items(), strict=False):
+        look = {"line": {"color": colour}, "hovertemplate": f"load %{{x}}: %{{y:,.4~g}} {term.unit}<extra></extra>"}
+        loads, values = map(chart.numbers, zip(*sorted(points), strict=True))
+        label = f"{variant}, {scenario}" if several else variant
+        data.append(chart.scatter("lines+markers", label, loads, values, **look))
+    plan = chart.layout(320, chart.axis("load"), chart.axis(term.head.text, rangemode="tozero"))
     return _of_figure(table, name, data, plan | {"showlegend": len(data) > 1})
 
 
 def _heat(table: StudyTable, name: str, grid: Grid) -> Picture:
-    """Return the heat map of a figure over two arguments."""
     term = term_of(name)
     cells = [[float("nan") if value is None else value for value in line] for line in grid.values(name)]
     data = [
@@ -106,18 +89,18 @@ def _heat(table: StudyTable, name: str, grid: Grid) -> Picture:
             "type": "heatmap",
             "x": list(grid.acrosses),
             "y": list(grid.downs),
-            "z": [numbers(line) for line in cells],
+            "z": [chart.numbers(line) for line in cells],
             "texttemplate": "%{z:,.4~g}",
-            "colorscale": HEAT,
+            "colorscale": chart.HEAT,
             "hovertemplate": f"{grid.down} %{{y}}, {grid.across} %{{x}}: %{{z:,.4~g}} {term.unit}<extra></extra>",
             "colorbar": {"thickness": 12, "outlinewidth": 0},
         }
     ]
-    axis = {"type": "category"}
-    plan = layout(130 + 34 * len(grid.downs), {"title": title(grid.across)} | axis, {"title": title(grid.down)} | axis)
+    axes = (chart.axis(title, type="category") for title in (grid.across, grid.down))
+    plan = chart.layout(130 + 34 * len(grid.downs), *axes)
     return _of_figure(table, name, data, plan)
 
 
 def _of_figure(table: StudyTable, name: str, data: list[PlotlyDict], plan: PlotlyDict) -> Picture:
-    term, chart = term_of(name), {"data": data, "layout": plan}
-    return Picture(f"{anchor(table, name)}-chart", f"{table.title}: {term.head.text}", "", chart, (term.figure.key,))
+    term, figure = term_of(name), {"data": data, "layout": plan}
+    return Picture(f"{anchor(table, name)}-chart", f"{table.title}: {term.head.text}", "", figure, (term.figure.key,))

@@ -91,12 +91,8 @@ def _answers(
         return [Finding(claim, _condition(claim.holds, row), "", several + said)]
     if claim.expect == "best":
         others = [each for each in rows if each is not row and each.counted]
-        return [
-            _rival(claim, row, other, name)
-            for other in others
-            for name in table.figures
-            if name == (claim.figure or name)
-        ]
+        names = [claim.figure] if claim.figure else table.figures
+        return [_rival(claim, row, other, name) for other in others for name in names]
     name, by_label, base_of = claim.figure or "", {each.name: each for each in rows}, bases(table, plan, rows)
     base = row if claim.sum_of else base_of.get(row.name) if claim.against is None else by_label[claim.against]
     if base is None:
@@ -139,13 +135,8 @@ def _rival(claim: Claim, row: MeasuredRow, other: MeasuredRow, name: str) -> Fin
     found, term = row_effect(other, row, name), term_of(name)
     if found is None:
         return Finding(claim, "not measured", "", f"{term.title}: no pairs with {other.row.label}")
-    match direction(found):
-        case "not tested":
-            answered: Answer = "not tested"
-        case "none":
-            answered = "not found here"
-        case way:
-            answered = "holds here" if way == term.better else "does not hold here"
+    answers: dict[str, Answer] = {"not tested": "not tested", "none": "not found here", term.better: "holds here"}
+    answered = answers.get(direction(found), "does not hold here")
     return Finding(claim, answered, "", f"{term.title} against {other.row.label}: {effect_text(found)}")
 
 

@@ -39,10 +39,7 @@ def is_study(folder: Path) -> bool:
 
 
 def make_study(folder: Path, details: bool = False) -> tuple[object, ...]:
-    """Write results.json and the pages; return headline, findings and the paths. UsageError without a finished run.
-
-    `details`: return the tables before the findings.
-    """
+    """Write results.json and pages; return headline, findings, paths, with `details` after the tables. UsageError without a run."""
     plan = study.read(folder / STUDY)
     results = collect(plan, folder)
     text, page = folder / "index.md", folder / "index.html"

@@ -122,16 +122,13 @@ def _changes(table: StudyTable, rows: Sequence[measured_rows.MeasuredRow], plan:
             if said is None and found is None:
                 continue
             single = measured_rows.spread(base, each, name)
-            lines.append(
-                (
-                    Name(each.row.label),
-                    measured_rows.term_of(name).head,
-                    "-" if said is None else f"{claims.signed(said)} %",
-                    NOT_KNOWN if found is None else claims.effect_text(found),
-                    "-" if single is None else f"{claims.signed(single[0])} to {claims.signed(single[1])} %",
-                    "-" if said is None or found is None else _direction(said, found),
-                )
+            cells = (
+                "-" if said is None else f"{claims.signed(said)} %",
+                NOT_KNOWN if found is None else claims.effect_text(found),
+                "-" if single is None else f"{claims.signed(single[0])} to {claims.signed(single[1])} %",
+                "-" if said is None or found is None else _direction(said, found),
             )
+            lines.append((Name(each.row.label), measured_rows.term_of(name).head, *cells))
     columns = ("", "figure", "published", "here", "single pairs", "direction")
     note = (
         f"Change against {table.base_label or 'the baseline at the same load'}. Here: mean over the pairs "
@@ -144,13 +141,8 @@ def _changes(table: StudyTable, rows: Sequence[measured_rows.MeasuredRow], plan:
 def _direction(said: float, found: Effect) -> str:
     """Compare the direction of a published change with the measured one."""
     same = "same" if (found.ratio < 1) == (said < 0) else "opposite"
-    match claims.direction(found):
-        case "not tested":
-            return f"{same}, not tested"
-        case "none":
-            return "no difference here"
-        case _:
-            return same
+    without = {"not tested": f"{same}, not tested", "none": "no difference here"}
+    return without.get(claims.direction(found), same)
 
 
 def _highest(table: StudyTable, rows: Sequence[measured_rows.MeasuredRow]) -> Table:

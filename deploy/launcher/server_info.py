@@ -78,4 +78,4 @@ def cache_config(host: str, port: int) -> dict[str, str]:
         page = probe.text(host, port, "/metrics")
     except UsageError:
         return {}
-    return dict(next((sample.labels for sample in X, ()))
+    return dict(next((sample.labels for sample in PromParser(("vllm:cache_config_info",)).parse(page)), ()))

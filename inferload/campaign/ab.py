@@ -1,16 +1,16 @@
 """Comparison of running servers: pairs of runs under the same schedule, interleaved, in a folder that can be resumed."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
 from inferload.base.errors import UsageError
 from inferload.campaign import pairs
-from inferload.campaign.ab_presets import PRESETS
-from inferload.campaign.pairs import MAX_PAIRS, SD_LOG
+from inferload.campaign.pairs import MAX_PAIRS
 from inferload.client.connection.target import Target
 from inferload.figures.turn_figures import TTFT
 from inferload.scenario import overrides
@@ -22,6 +22,51 @@ from inferload.scenario.schema.fields import Gates, Name, Primary
 
 PLAN = "ab.yaml"
 DEFAULT_PAIRS = 8
+PRESET_PAIRS = 6  # the fewest whose sign flips can reject
+
+
+@dataclass(frozen=True, slots=True)
+class Preset:
+    """A question. Its scenario has its name. `control`: suffix of the control runs; `set`: their changes of the scenario.
+
+    `sides`: names that the two sides must have; the first one alone has a control, and all runs read its metrics page. Empty: any
+    two sides, each with a control.
+    """
+
+    text: str
+    control: str
+    sides: tuple[str, ...] = ()
+    set: tuple[str, ...] = ()
+
+    def controls(self, sides: Iterable[str]) -> dict[str, str]:
+        """Return the sides of the further runs of each pair, which are no sides of the comparison, by their names."""
+        return {f"{side}-{self.control}": side for side in self.sides[:1] or sides}
+
+    def check(self, name: str, sides: Mapping[str, str]) -> None:
+        """Raise UsageError if the preset, by its name, does not compare these sides."""
+        given = ", ".join(sides)
+        if self.sides and (*sides,) != self.sides:
+            words = " ".join(f"{side}=URL" for side in self.sides)
+            raise UsageError(f"--preset {name}: has the sides {given}; write them as {words}")
+        if len(sides) != 2:
+            raise UsageError(f"--preset {name}: compares two sides, not {len(sides)} ({given}); leave the others out")
+        if twice := [control for control in self.controls(sides) if control in sides]:
+            raise UsageError(f"--preset {name}: {twice[0]} is the name of a control run; rename the side")
+
+
+GATEWAY, ROUTER = "gateway", "router"
+PRESETS: Mapping[str, Preset] = MappingProxyType(
+    {
+        GATEWAY: Preset(
+            "what a proxy or gateway adds and changes; sides direct=URL through=URL", "again", ("direct", "through")
+        ),
+        ROUTER: Preset(
+            "hits and spread of two routers or policies, and their TTFT with and without reuse",
+            "no-reuse",
+            set=("cache.isolate=turn", "cache.arm=cold"),
+        ),
+    }
+)
 
 
 class AbPlan(ScenarioPart):
@@ -82,10 +127,7 @@ class AbPlan(ScenarioPart):
 
 @dataclass(frozen=True, slots=True)
 class AbRun:
-    """Run of a side. `folder`: below the folder of the comparison; that of a side is one side of `inferload compare`.
-
-    `set`: changes of the scenario, of a control.
-    """
+    """Run of a side. `folder`: below that of the comparison, in that of the side; `set`: changes of the scenario, of a control."""
 
     side: str
     url: str
@@ -109,12 +151,6 @@ def planned(plan: AbPlan) -> list[AbRun]:
         for pair in pairs.drawn(f"{plan.seed}/ab", plan.pairs, list(of))
         for name in pair.order
     ]
-
-
-def outlook(plan: AbPlan) -> str:
-    """Describe the change that the pairs detect."""
-    text = pairs.outlook(plan.pairs, SD_LOG)
-    return f"{text}; the verdict holds for these server starts" if plan.pairs >= pairs.FEWEST else text
 
 
 def read(folder: Path) -> AbPlan:

@@ -14,7 +14,7 @@ from inferload.base import rundir
 from inferload.base.errors import UsageError
 from inferload.base.run_options import API_KEY_VARIABLE
 from inferload.campaign import runner
-from inferload.campaign.journal import Journal, RunEnded
+from inferload.campaign.journal import Journal
 from inferload.campaign.machine.calibration import ReferencePace, RunFigures
 from inferload.campaign.runner import RunConditions, Runner
 from inferload.deploy.launcher import launch
@@ -50,18 +50,15 @@ class Bench:
         with serving(options(streams, self._pace, self._seconds + _PATIENCE_S + 60), self._server_cores) as url:
             port = int(url.rpartition(":")[2])
             call(port, "POST", "/simulator/stats/reset")
-            entry = self._run(str(streams), scenario, port)
+            options_of_run = {"on_invalid": "warn", "metrics_url": ["none"], "no_report": True}
+            run_dir = self._work / str(streams)
+            argv = runner.command(str(scenario), url, run_dir, options_of_run, ["--only-summary"])
+            with launch.on_cores(self._client_cores):
+                entry = self._runner.run(str(streams), argv, RunConditions(self._seconds + _PATIENCE_S, _END_S))
             late = call(port, "GET", "/simulator/stats").get("lateness_ms", {})
         if entry.cause is not None:
             return RunFigures(reasons=(entry.cause,))
-        return result_of(typed_documents.read(self._work / str(streams) / rundir.SUMMARY, Summary), late)
-
-    def _run(self, name: str, scenario: Path, port: int) -> RunEnded:
-        options = {"on_invalid": "warn", "metrics_url": ["none"], "no_report": True}
-        argv = runner.command(str(scenario), f"http://127.0.0.1:{port}", self._work / name, options, ["--only-summary"])
-        conditions = RunConditions(self._seconds + _PATIENCE_S, _END_S)
-        with launch.on_cores(self._client_cores):
-            return self._runner.run(name, argv, conditions)
+        return result_of(typed_documents.read(run_dir / rundir.SUMMARY, Summary), late)
 
 
 def scenario_text(streams: int, pace: ReferencePace, seconds: float) -> str:

@@ -63,12 +63,10 @@ def of_urls(urls: Mapping[str, str]) -> tuple[Words, ...]:
 
 def of_simulated(sides: Mapping[str, str]) -> tuple[Words, ...]:
     """Return a sentence on each group of equal servers. `sides`: variants, or options of the simulator."""
-    lines = {
-        name: effects.of_line(
-            "simulator", options_of(side) if side.startswith("-") else in_memory.options_of(named(side))
-        )
-        for name, side in sides.items()
-    }
+    options = (
+        options_of(side) if side.startswith("-") else in_memory.options_of(named(side)) for side in sides.values()
+    )
+    lines = {name: effects.of_line("simulator", words) for name, words in zip(sides, options, strict=True)}
     return tuple(map(_servers, _groups(lines)))
 
 

@@ -37,11 +37,7 @@ class RunBegun(RunEntry, frozen=True, kw_only=True, tag="run_begun"):
 
 
 class RunEnded(RunEntry, frozen=True, kw_only=True, tag="run"):
-    """A run ended.
-
-    `exit_code`: None if the run exceeded its time or did not begin. `cause`: why it failed; None of a run with a result. `level`:
-    load of a point of a search.
-    """
+    """A run ended. `exit_code`: None if it exceeded its time or did not begin; `cause`: of a failure; `level`: load in a search."""
 
     exit_code: int | None = None
     took_s: float = 0.0
@@ -187,10 +183,7 @@ class Journal:
 
 
 def made_folder(folder: Path, *, new: bool, files: Mapping[str, str] = MappingProxyType({})) -> Path:
-    """Create the folder of a campaign with files of these texts, and return it. UsageError if that fails.
-
-    `new`: if the folder exists, another one beside it.
-    """
+    """Create the folder of a campaign with these files, if `new` beside one that exists, and return it; UsageError if it fails."""
     with explained(f"--into {folder}", "choose a writable folder"):
         if new:
             folder = rundir.make_new(folder)
@@ -201,10 +194,7 @@ def made_folder(folder: Path, *, new: bool, files: Mapping[str, str] = MappingPr
 
 
 def unused_folder(into: Path | None, name: str, file: str = JOURNAL) -> Path:
-    """Return the folder of a new campaign: of --into, or one below runs.
-
-    UsageError if it has a campaign, with this file, or cannot be written to.
-    """
+    """Return the folder of a new campaign (--into, or below runs); UsageError if it has this file, or cannot be written to."""
     folder = into or Path("runs") / rundir.default_name(name)
     there = next(path for path in (folder.absolute(), *folder.absolute().parents) if path.exists())
     if not (there.is_dir() and os.access(there, os.W_OK)):

@@ -10,10 +10,7 @@ _LOCUST_CODE = ("-f", "--locustfile", "--config")  # options of Locust that name
 
 
 def check(folder: Path, scenario: Scenario, stored: str, given: str | None) -> None:
-    """Raise UsageError for live agents in a stored scenario, unless the command line names the same one.
-
-    `stored`, `given`: values of --scenario in the plan and on the command line.
-    """
+    """Raise UsageError for live agents in a stored scenario, unless --scenario of the command line (`given`) is that `stored`."""
     if scenario.own_agents and given != stored:
         agents = ", ".join(scenario.own_agents)
         raise UsageError(

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from inferload.base import clock, deployments
 from inferload.base.errors import UsageError
-from inferload.campaign.process import begin
+from inferload.campaign.process import awaited, begin
 from inferload.campaign.signals import signals_interrupt
 from inferload.deploy.launcher.launch import ProgressCallback, tail
 from inferload.deploy.servers.engines import Command, ServerSpec, command_of
@@ -153,18 +153,14 @@ def read(
 
 def _run(command: Command, log: Path, progress: ProgressCallback) -> None:
     start_ns = clock.now_ns()
+
+    def poll() -> None:
+        progress(f"vllm bench throughput: {(clock.now_ns() - start_ns) / clock.NS_PER_S:.0f} s so far (log: {log})")
+
     with signals_interrupt(), ExitStack() as undo:
         process, record = begin(command.argv, log, command.environment)
         undo.callback(record.end)  # after Ctrl-C too: the benchmark must not outlive this process
-        while (code := _ended(process)) is None:
-            progress(f"vllm bench throughput: {(clock.now_ns() - start_ns) / clock.NS_PER_S:.0f} s so far (log: {log})")
+        code = awaited(process, poll, _WAIT_S)
         undo.pop_all()
     if code:
         raise UsageError(f"vllm bench throughput: {one_line(tail(log))} (log: {log})")
-
-
-def _ended(process: subprocess.Popen[bytes]) -> int | None:
-    try:
-        return process.wait(_WAIT_S)
-    except subprocess.TimeoutExpired:
-        return None

@@ -33,8 +33,8 @@ def drawn(key: str, count: int, sides: Sequence[str]) -> list[Pair]:
     return pairs
 
 
-def outlook(pairs: int, sd_log: float) -> str:
-    """Describe the change that pairs detect, if their log ratios have this standard deviation."""
+def outlook(pairs: int, sd_log: float, condition: str = "") -> str:
+    """Describe the change that pairs detect, if their log ratios have this standard deviation. `condition`: of the verdict."""
     size = paired_runs.detectable_by_both(sd_log, pairs)
     if pairs < FEWEST or size is None:
         confirmed = f"and {paired_runs.FEWEST_FLIPS} to be confirmed by sign flips"
@@ -43,6 +43,5 @@ def outlook(pairs: int, sd_log: float) -> str:
         f"{pairs} pairs detect a change of {percent(size)} with a power of {paired_runs.POWER:g}, "
         f"if pairs scatter by {percent(sd_log)} (assumed: sd_log)"
     )
-    if pairs < paired_runs.FEWEST_FLIPS:
-        text += "; the sign-flip test cannot reject with fewer than 6"
-    return text
+    few = "the sign-flip test cannot reject with fewer than 6" if pairs < paired_runs.FEWEST_FLIPS else ""
+    return "; ".join(filter(None, [text, few, condition]))

@@ -4,12 +4,14 @@ import contextlib
 import os
 import signal
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from math import inf
 from pathlib import Path
 
 import psutil
 
+from inferload.base import clock
 from inferload.deploy.launcher import processes
 
 GRACE_S = 5.0  # for a run whose result is not needed
@@ -35,10 +37,7 @@ class RunProcess:
             return False
 
     def end(self, grace_s: float = GRACE_S) -> bool:
-        """TERM the group, KILL what is left after the grace; return whether the process existed.
-
-        A Ctrl-C meanwhile ends the grace, and the group is killed.
-        """
+        """TERM the group, KILL what is left after the grace or a Ctrl-C; return whether the process existed."""
         if not self.alive():
             return False
         group = processes.members(self.pid)
@@ -75,3 +74,17 @@ def begin(
     except psutil.Error:
         started_s = 0.0  # has ended already
     return process, RunProcess(process.pid, started_s)
+
+
+def awaited(
+    child: subprocess.Popen[bytes], poll: Callable[[], None] | None, every_s: float = 0.5, most_s: float = inf
+) -> int | None:
+    """Wait for the end of a process, and call `poll` meanwhile. Return its exit code; None if it takes longer than `most_s`."""
+    began_ns = clock.now_ns()
+    while (clock.now_ns() - began_ns) / clock.NS_PER_S < most_s:
+        try:
+            return child.wait(every_s)
+        except subprocess.TimeoutExpired:
+            if poll is not None:
+                poll()
+    return None

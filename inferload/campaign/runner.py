@@ -6,6 +6,7 @@ import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -20,19 +21,15 @@ from inferload.scenario import language
 
 USAGE = 2  # exit code of a run that did not begin: usage, configuration, or the check of the server before the load
 MADE = (0, 1, 3)  # exit codes of a run with a result: passed, a gate failed, not valid
-_POLL_S = 0.5
 _LOG_BYTES = 65_536
 _PREFIX = re.compile(r"^\[[^]]*\] \S+: ")  # of a line of the log: time, host, level
 
 
 @dataclass(frozen=True, slots=True)
 class RunConditions:
-    """Conditions of a run. `run_s`: its longest time, None without a limit; `grace_s`: for it to end when it is stopped.
+    """Conditions of a run. `run_s`: longest time; `grace_s`: for its end when stopped; `poll`: called meanwhile."""
 
-    `poll`: called while the run goes.
-    """
-
-    run_s: float | None = None
+    run_s: float = inf
     grace_s: float = process.GRACE_S
     poll: Callable[[], None] | None = None
 
@@ -65,23 +62,22 @@ class Runner:
         run_dir.parent.mkdir(parents=True, exist_ok=True)
         log = run_dir.with_suffix(".log")
         began_ns = clock.now_ns()
-        code = self._code(name, process.begin(argv, log, self.environment, self.cwd), conditions)
+        code = self._code(name, argv, log, conditions)
         took_s = round((clock.now_ns() - began_ns) / clock.NS_PER_S, 3)
         entry = ended(self.folder, name, code, took_s, fault=fault, level=level)
         self.journal.write(entry)
         return entry
 
-    def _code(
-        self, name: str, begun: tuple[subprocess.Popen[bytes], process.RunProcess], conditions: RunConditions
-    ) -> int | None:
+    def _code(self, name: str, argv: Sequence[str], log: Path, conditions: RunConditions) -> int | None:
         """Exit code; None if the run exceeded its time."""
-        (child, known), grace_s = begun, conditions.grace_s
+        child, known = process.begin(argv, log, self.environment, self.cwd)
+        grace_s = conditions.grace_s
         with ExitStack() as undo:
             undo.callback(self.journal.write, RunStopped(folder=name))
             undo.callback(known.end, grace_s)  # after Ctrl-C too: the run must not outlive this process
             try:
                 self.journal.write(RunBegun(folder=name, pid=known.pid, started_s=known.started_s))
-                code = _awaited(child, conditions.run_s, conditions.poll)
+                code = process.awaited(child, conditions.poll, most_s=conditions.run_s)
             except KeyboardInterrupt:
                 print(f"\nthe run ends within {grace_s:.0f} s; Ctrl-C again ends it at once", file=sys.stderr)
                 raise
@@ -124,18 +120,6 @@ def problem(folder: Path, entry: RunEnded) -> str:
     return "the measurement is not valid; the run is kept but not compared" if not_valid else ""
 
 
-def _awaited(child: subprocess.Popen[bytes], most_s: float | None, poll: Callable[[], None] | None) -> int | None:
-    """Exit code; None if the process exceeded its time."""
-    began_ns = clock.now_ns()
-    while most_s is None or (clock.now_ns() - began_ns) / clock.NS_PER_S < most_s:
-        try:
-            return child.wait(_POLL_S)
-        except subprocess.TimeoutExpired:
-            if poll is not None:
-                poll()
-    return None
-
-
 def command(
     scenario: str, host: str, run_dir: Path, options: Mapping[str, Any], extra: Sequence[str] = ()
 ) -> list[str]:
@@ -167,9 +151,6 @@ def last_line(log: Path) -> str:
 
 
 def stop_if_refused(entry: RunEnded, server: str, earlier: Iterable[RunEnded]) -> None:
-    """Raise UsageError if a running server refused a run and has had none yet: it would refuse the others too.
-
-    `earlier`: entries of its other runs.
-    """
+    """Raise UsageError if a running server refused a run and has had none: it would refuse all. `earlier`: its other runs."""
     if entry.exit_code == USAGE and not any(other.cause is None for other in earlier):
         raise UsageError(f"{server}: {' '.join((entry.cause or 'refused').split())}; then continue with --resume")

@@ -16,7 +16,7 @@ from inferload.base.numbers import short
 from inferload.campaign import runner
 from inferload.campaign.attainment import answer
 from inferload.campaign.attainment import window as windows_of
-from inferload.campaign.attainment.bracket import Ended, Settings, points_of
+from inferload.campaign.attainment.bracket import Settings, points_of
 from inferload.campaign.attainment.point import Look
 from inferload.campaign.attainment.slo import Condition
 from inferload.campaign.attainment.text import going
@@ -27,7 +27,7 @@ from inferload.campaign.search_plan import SearchPlan, at, cache_text
 from inferload.deploy.launcher.launch import tail
 from inferload.results.documents import typed_documents
 from inferload.results.documents.manifest_document import Manifest
-from inferload.results.documents.search_document import SearchDocument, SearchedScenario
+from inferload.results.documents.search_document import SearchDocument, SearchedScenario, Why
 from inferload.results.documents.summary_document import Summary
 from inferload.results.open_run import OpenRun
 from inferload.results.summary_notes import notes_on_tokens
@@ -44,30 +44,8 @@ _TAIL_BYTES = 1024  # of a progress file, with its last line
 
 
 @dataclass(frozen=True, slots=True)
-class _Server:
-    """Server of a run. `variant`, `argv`: name and arguments of its deployment; None: unknown."""
-
-    model: str
-    engine: str
-    variant: str | None
-    argv: Sequence[str] | None
-
-    def difference(self, first: "_Server") -> str:
-        """First difference from another server; empty without one. An engine that is unknown does not differ."""
-        if self.model != first.model:
-            return f"model {self.model}, but {first.model}"
-        if self.engine != first.engine and "unknown" not in (self.engine, first.engine):
-            return f"engine {self.engine}, but {first.engine}"
-        if self.variant != first.variant:
-            return f"variant {self.variant or 'unknown'}, but {first.variant or 'unknown'}"
-        return "" if self.argv == first.argv else "server arguments differ from those"
-
-
-@dataclass(frozen=True, slots=True)
 class PointRunner:
-    """Runs of a search. `tiers`: settings of each SLO, with common times. `show`: displays the progress of a run; None without a
-    terminal.
-    """
+    """Runs of a search. `tiers`: settings of each SLO, with common times. `show`: displays progress; None without a terminal."""
 
     folder: Path
     plan: SearchPlan
@@ -81,14 +59,10 @@ class PointRunner:
         for entry in self.journal.runs:
             if difference := self._other_server(entry.folder):
                 raise UsageError(f"{self.folder}: {difference}; start a new search")
-        return [self._looks(entry) for entry in self.journal.runs]
+        return list(map(self._looks, self.journal.runs))
 
     def look(self, load: float, number: int) -> Sequence[Look]:
-        """Make one run at a load, and return the look of each tier.
-
-        UsageError if the first run is refused, as another load would be refused too, or if the server is another one than that
-        of the first run.
-        """
+        """Make a run at a load, and return the look of each tier; UsageError if the first is refused, or the server another one."""
         name = f"{POINTS}/{number + 1:02}"
         run_dir = self.folder / name
         run_dir.parent.mkdir(parents=True, exist_ok=True)
@@ -97,15 +71,12 @@ class PointRunner:
         file.write_text(at(self.scenario, origin, self.plan, load, self.plan.seed + number), encoding="utf-8")
         progress = run_dir.with_suffix(".progress")
         progress.unlink(missing_ok=True)
-        options = {
-            "on_invalid": "warn",
-            "on_stop": "pass",
-            "no_report": True,
-            "progress_file": str(progress.absolute()),
-        }
-        argv = runner.command(str(file), self.plan.host, run_dir, self.plan.options | options, self.plan.extra)
+        own = {"on_invalid": "warn", "on_stop": "pass", "no_report": True, "progress_file": str(progress.absolute())}
+        argv = runner.command(str(file), self.plan.host, run_dir, self.plan.options | own, self.plan.extra)
         poll = None if self.show is None else self._poll(load, number, progress)
-        conditions = RunConditions(self._limit_s(), _END_S, poll)
+        limit_s = self.plan.warmup_s + self.plan.window_s + self.scenario.phases.drain_s + _PATIENCE_S
+        passes = 1 if self.scenario.cache.arm == "cold" else 2  # one more warms the cache
+        conditions = RunConditions(passes * limit_s, _END_S, poll)
         entry = Runner(self.folder, self.journal).run(name, argv, conditions, level=load)
         if entry.exit_code == runner.USAGE and number == 0:
             self.journal.remove()
@@ -120,32 +91,26 @@ class PointRunner:
 
     def _other_server(self, name: str) -> str:
         """Difference of the server of a run from that of the first run; empty if there is none, or one is unknown."""
-        server = _server_of(self.folder / name)
+        server = _manifest(self.folder / name)
         for entry in self.journal.runs:
-            first = _server_of(self.folder / entry.folder)
+            first = _manifest(self.folder / entry.folder)
             if server is not None and first is not None:
-                difference = server.difference(first)
+                difference = _difference(server, first)
                 return difference and f"{name}: {difference} in {entry.folder}"
         return ""
-
-    def _limit_s(self) -> float:
-        limit_s = self.plan.warmup_s + self.plan.window_s + self.scenario.phases.drain_s + _PATIENCE_S
-        return limit_s if self.scenario.cache.arm == "cold" else 2 * limit_s  # one more pass warms the cache
 
     def _looks(self, entry: RunEnded) -> Sequence[Look]:
         return [self._look(entry, settings) for settings in self.tiers]
 
     def _look(self, entry: RunEnded, settings: Settings) -> Look:
-        run_dir, cause = self.folder / entry.folder, entry.cause
-        invalid = False
+        run_dir, cause, fault = self.folder / entry.folder, entry.cause, None
         windows: tuple[Window, ...] = ()
         remarks: tuple[str, ...] = ()
         if cause is None:
             try:
                 summary = typed_documents.read(run_dir / rundir.SUMMARY, Summary)
-                cause = _client_fault(summary)
-                invalid = cause is not None
-                if not invalid:
+                fault = _client_fault(summary)
+                if fault is None:
                     windows = (window(run_dir, settings.conditions, summary.sessions.dropped or 0),)
                     remarks = remarks_of(summary, settings.conditions)
             except UsageError as error:
@@ -155,8 +120,8 @@ class PointRunner:
             windows=windows,
             # The budget is time of the run's clock: a rehearsal has as many runs as the search that it is one of.
             spent_s=settings.look_s if self.plan.options.get("clock") == "virtual" else entry.took_s,
-            invalid=invalid,
-            cause=cause,
+            invalid=fault is not None,
+            cause=cause or fault,
             runs=(entry.folder,),
             remarks=remarks,
         )
@@ -175,7 +140,7 @@ class PointRunner:
 
 
 def write_document(
-    folder: Path, plan: SearchPlan, scenario: Scenario, looks: Sequence[Sequence[Look]], ended: Sequence[Ended]
+    folder: Path, plan: SearchPlan, scenario: Scenario, looks: Sequence[Sequence[Look]], ended: Sequence[Why]
 ) -> SearchDocument:
     """Write search.json and return it. `looks`: of each run, one for each tier. `ended`: of each tier; empty for a plain sweep."""
     first, *others = (
@@ -183,7 +148,7 @@ def write_document(
             answer.document(
                 settings,
                 points_of(settings, [look[number] for look in looks]),
-                ended[number].why if ended else None,
+                ended[number] if ended else None,
                 scenario.arrivals.unit,
             ),
             tier=[*plan.tiers, ""][number],
@@ -205,16 +170,24 @@ def write_document(
     return document
 
 
-def _server_of(run_dir: Path) -> _Server | None:
-    """Server of a run; None without a manifest, as of a run that failed at its start."""
+def _manifest(run_dir: Path) -> Manifest | None:
+    """Manifest of a run; None without one that names its model, as of a run that failed at its start."""
     try:
         manifest = typed_documents.read(run_dir / rundir.MANIFEST, Manifest)
     except UsageError:
         return None
-    if manifest.model is None:
-        return None
-    deployed = manifest.deployed
-    return _Server(manifest.model, str(manifest.engine), deployed.name, deployed.argv)
+    return None if manifest.model is None else manifest
+
+
+def _difference(run: Manifest, first: Manifest) -> str:
+    """First difference of the servers of two runs; empty without one. An engine that is unknown does not differ."""
+    if run.model != first.model:
+        return f"model {run.model}, but {first.model}"
+    if run.engine != first.engine and "unknown" not in (run.engine, first.engine):
+        return f"engine {run.engine}, but {first.engine}"
+    if run.deployed.name != first.deployed.name:
+        return f"variant {run.deployed.name or 'unknown'}, but {first.deployed.name or 'unknown'}"
+    return "" if run.deployed.argv == first.deployed.argv else "server arguments differ from those"
 
 
 def window(run_dir: Path, conditions: tuple[Condition, ...], dropped: int = 0) -> Window:

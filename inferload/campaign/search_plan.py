@@ -17,7 +17,7 @@ from inferload.base.run_options import RUN_OPTIONS, RunOption
 from inferload.campaign import named_code
 from inferload.campaign.attainment import slo
 from inferload.campaign.attainment.bracket import Settings
-from inferload.campaign.attainment.slo import Condition, SloError
+from inferload.campaign.attainment.slo import Condition
 from inferload.figures.limits import gate_grammar
 from inferload.results.documents import typed_documents
 from inferload.scenario import scenario as scenarios
@@ -45,10 +45,7 @@ _LOOKS = 10  # by default a point takes at most such a part of the budget
 
 @dataclass(frozen=True, slots=True)
 class SearchPlan:
-    """Arguments of a search, or of a plain sweep if it has `rates`. `options`: options of a run for every point.
-
-    `tiers`: several SLOs by name, of which `slo` is the first.
-    """
+    """Arguments of a search, or of a plain sweep (`rates`). `options`: of each run. `tiers`: SLOs by name, `slo` is the first."""
 
     scenario: str
     host: str
@@ -67,17 +64,17 @@ class SearchPlan:
 
     @property
     def conditions(self) -> tuple[Condition, ...]:
-        return conditions_of(self.slo)
+        return slo.parse(self.slo)
 
     @property
     def all_slos(self) -> str:
         """The SLO, or each tier with its name."""
-        return "; ".join(f"{name}: {slo}" for name, slo in self.tiers.items()) or self.slo
+        return "; ".join(map(": ".join, self.tiers.items())) or self.slo
 
     def of_tiers(self, scenario: Scenario) -> tuple[Settings, ...]:
         """Settings of each tier; of the only SLO without tiers."""
         first = self.settings(scenario)
-        return tuple(replace(first, conditions=conditions_of(slo)) for slo in self.tiers.values()) or (first,)
+        return tuple(replace(first, conditions=slo.parse(text)) for text in self.tiers.values()) or (first,)
 
     @property
     def secret_headers(self) -> list[str]:
@@ -200,7 +197,7 @@ def from_arguments(arguments: argparse.Namespace) -> tuple[SearchPlan, Scenario]
     _check_given(arguments)
     scenario, tiers = scenarios.load(arguments.scenario), _tiers(arguments)
     first = next(iter(tiers.values()), arguments.slo)
-    conditions = [condition for slo in tiers.values() or (first,) for condition in conditions_of(slo)]
+    conditions = [condition for text in tiers.values() or (first,) for condition in slo.parse(text)]
     budget_s = seconds_of("--budget", arguments.budget or BUDGET)
     window_s = _window_s(arguments.point, scenario, budget_s)
     warmup_s = scenario.phases.warmup_s if arguments.warmup is None else seconds_of("--warmup", arguments.warmup, 0.0)
@@ -258,14 +255,6 @@ def _tiers(arguments: argparse.Namespace) -> dict[str, str]:
     if pairs and (arguments.slo or len(pairs) == 1):
         raise UsageError(f"--tier: {'not with --slo' if arguments.slo else 'only one'}; give --slo, or several tiers")
     return tiers
-
-
-def conditions_of(text: str) -> tuple[Condition, ...]:
-    """Parse an SLO; UsageError if it is not valid."""
-    try:
-        return slo.parse(text)
-    except SloError as error:
-        raise UsageError(f"--slo: {error}") from None
 
 
 def at(scenario: Scenario, origin: str, plan: SearchPlan, load: float, seed: int) -> str:

@@ -118,7 +118,6 @@ def _new(arguments: argparse.Namespace) -> tuple[Path, VariantsPlan]:
 
 
 def _with(arguments: argparse.Namespace, plan: VariantsPlan, name: str) -> argparse.Namespace:
-    """Return the arguments of the search of one variant."""
     if arguments.resume:
         return _changed(arguments, resume=arguments.resume / label(name))
     server = {"host": f"http://127.0.0.1:{plan.port}"} if plan.engine else {"variant": name}

@@ -6,7 +6,6 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import suppress
-from types import TracebackType
 
 import msgspec
 
@@ -26,9 +25,7 @@ class Performer:
     def __enter__(self) -> "Performer":
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         """End the process. At the end of its input it ends the run that is at work, which may not write any more."""
         if self._process is None:
             return

@@ -12,11 +12,9 @@ from inferload.base.escaping import own_command
 from inferload.base.numbers import plural
 from inferload.base.run_options import RUN_OPTIONS
 from inferload.base.virtual_orders import options_of, server_of
-from inferload.campaign import ab, decision, equal_sides, named_code, runner
-from inferload.campaign.ab import DEFAULT_PAIRS, AbPlan
-from inferload.campaign.ab_presets import PAIRS, PRESETS
+from inferload.campaign import ab, decision, equal_sides, named_code, pairs, runner
+from inferload.campaign.ab import DEFAULT_PAIRS, PRESET_PAIRS, PRESETS, AbPlan
 from inferload.campaign.journal import Journal, alone, made_folder, unused_folder
-from inferload.campaign.pairs import MAX_PAIRS
 from inferload.campaign.runner import Runner
 from inferload.campaign.signals import interrupted, signals_interrupt
 from inferload.cli import quick_options
@@ -62,7 +60,7 @@ def register(commands: Any) -> None:
         + "; ".join(f"{name}: {row.text}" for name, row in PRESETS.items()),
     )
     add("--scenario", metavar="NAME-OR-PATH", help="scenario of all runs (default: that of the preset)")
-    add("--pairs", type=int, metavar="N", help=f"pairs of runs (default: {DEFAULT_PAIRS}, of a preset {PAIRS})")
+    add("--pairs", type=int, metavar="N", help=f"pairs of runs (default: {DEFAULT_PAIRS}, of a preset {PRESET_PAIRS})")
     add("--seed", type=int, default=0, metavar="N", help="seed for the seeds of the runs and their order (%(default)s)")
     decision.add_options(add)
     add("--into", type=Path, metavar="DIR", help="output folder (default: runs/<UTC time>-ab-<scenario>)")
@@ -123,9 +121,9 @@ def _plan_and_folder(arguments: argparse.Namespace) -> tuple[AbPlan, Path]:
         raise UsageError(f"ab: {arguments.sides[0]} is the only side; give another one as NAME=URL")
     if preset is not None:
         preset.check(arguments.preset, sides)
-    pairs = (PAIRS if preset else DEFAULT_PAIRS) if arguments.pairs is None else arguments.pairs
-    if not 1 <= pairs <= MAX_PAIRS:
-        raise UsageError(f"--pairs {pairs}: must be 1 to {MAX_PAIRS}")
+    count = (PRESET_PAIRS if preset else DEFAULT_PAIRS) if arguments.pairs is None else arguments.pairs
+    if not 1 <= count <= pairs.MAX_PAIRS:
+        raise UsageError(f"--pairs {count}: must be 1 to {pairs.MAX_PAIRS}")
     if arguments.seed < 0:
         raise UsageError(f"--seed {arguments.seed}: not a whole number from 0 on")
     arguments.set = quick_options.settings(arguments)
@@ -136,7 +134,7 @@ def _plan_and_folder(arguments: argparse.Namespace) -> tuple[AbPlan, Path]:
             "schema": 1,
             "sides": sides,
             "scenario": arguments.scenario,
-            "pairs": pairs,
+            "pairs": count,
             "seed": arguments.seed,
             "primary": arguments.primary or "",
             "require": arguments.require,
@@ -180,7 +178,7 @@ def _lines(plan: AbPlan) -> list[str]:
     runs = plural(len(ab.planned(plan)), "run")
     lines = [
         f"{', '.join(names[1:])} against {names[0]} on {scenario.name}: {runs} in {plural(plan.pairs, 'pair')}, in a random order",
-        f"  {ab.outlook(plan)}",
+        f"  {pairs.outlook(plan.pairs, pairs.SD_LOG, 'the verdict holds for these server starts')}",
     ]
     lines += [f"  control runs in each pair: {', '.join(plan.controls)}"] if plan.controls else []
     found = equal_sides.of_simulated if plan.options.get("clock") == "virtual" else equal_sides.of_urls

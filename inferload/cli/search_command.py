@@ -13,7 +13,7 @@ from inferload.base.numbers import duration
 from inferload.base.status_lines import StatusLines
 from inferload.campaign import named_code, runner, search_variants
 from inferload.campaign.attainment import bracket
-from inferload.campaign.attainment.bracket import Ended, Settings
+from inferload.campaign.attainment.bracket import Settings
 from inferload.campaign.attainment.point import Look
 from inferload.campaign.attainment.text import line, summed_up
 from inferload.campaign.journal import Journal, alone, made_folder, unused_folder
@@ -113,7 +113,13 @@ def _search(arguments: argparse.Namespace, continued: str = "") -> int:
         journal = Journal(folder)
         journal.end_orphans()
         try:
-            looks, ended = _looks(plan, _Campaign(folder, plan, scenario, journal))
+            campaign = _Campaign(folder, plan, scenario, journal)
+            if not plan.rates:
+                looks, ended = bracket.search(campaign.tiers, campaign.look, campaign.looks)
+            else:
+                for number in range(len(campaign.looks), len(plan.rates)):
+                    campaign.look(plan.rates[number], number)
+                looks, ended = campaign.looks, []
         except KeyboardInterrupt as interrupt:
             again = named_code.needed_again(scenario, plan.scenario, plan.secret_headers, plan.extra)
             return interrupted(interrupt, continued or own_command("search", "--resume", folder, *again))
@@ -153,23 +159,10 @@ class _Campaign:
         self.looks.append(looks)
         used_s = sum(each[0].spent_s for each in self.looks)
         for number, settings in enumerate(self.tiers):
-            points = bracket.points_of(settings, [each[number] for each in self.looks])
-            point = next(point for point in points if point.level == looks[0].level)
+            here = [each[number] for each in self.looks if each[number].level == looks[0].level]
+            (point,) = bracket.points_of(settings, here)
             name = f"  {self._names[number]}: " if self._names else ""
             print(name + line(point, len(self.looks), used_s, self._unit), flush=True)
-
-
-def _looks(plan: SearchPlan, campaign: _Campaign) -> tuple[Sequence[Sequence[Look]], Sequence[Ended]]:
-    """Make the runs that are left; return all looks, and why the search of each tier ended: empty for a plain sweep."""
-    if plan.rates:
-        for number in range(len(campaign.looks), len(plan.rates)):
-            campaign.look(plan.rates[number], number)
-        return campaign.looks, ()
-    if len(campaign.tiers) > 1:
-        return bracket.search_tiers(campaign.tiers, campaign.look, campaign.looks)
-    (settings,), before = campaign.tiers, [look for (look,) in campaign.looks]
-    found, ended = bracket.search(settings, lambda load, number: campaign.look(load, number)[0], before)
-    return [[look] for look in found], [ended]
 
 
 def _wanted(arguments: argparse.Namespace) -> tuple[SearchPlan, Scenario, Path]:

@@ -49,22 +49,20 @@ def html(title: str, verdict: str, parts: Sequence[Part]) -> str:
     """Render the page. `verdict`: its first line."""
     shown, drawn = [], []
     for index, part in enumerate(parts):
-        picture = _picture(part, f"load-{index}")
         contents = text.contents(part.rows, part.comparisons, part.arms)
-        of_front = None if contents.front is None else contents.front.picture(f"front-{index}")
-        pictures = [each for each in (picture, of_front) if each is not None]
+        pictures = _pictures(part, f"load-{index}")
+        pictures += [] if contents.front is None else [contents.front.picture(f"front-{index}")]
         drawn += pictures
         shown.append({"part": part, "pictures": pictures, **contents._asdict()})
     simulated = any(entry["simulated"] for entry in shown)
     return shell.html("comparison.html.j2", drawn, title=title, verdict=verdict, shown=shown, simulated=simulated)
 
 
-def _picture(part: Part, key: str) -> Picture | None:
+def _pictures(part: Part, key: str) -> list[Picture]:
     curves = [curve(side) for side in part.curves or part.sides]
-    chart = load.picture(
-        curves if len(curves) > 1 else [replace(curves[0], label="")], part.sides[0].runs[0].slo, "load, mean over runs"
-    )
-    return None if chart is None else replace(chart, key=key)
+    curves = curves if len(curves) > 1 else [replace(curves[0], label="")]
+    chart = load.picture(curves, part.sides[0].runs[0].slo, "load, mean over runs")
+    return [] if chart is None else [replace(chart, key=key)]
 
 
 def curve(side: Side) -> Curve:

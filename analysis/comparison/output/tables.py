@@ -10,18 +10,12 @@ from inferload.figures.turn_figures import E2E, TPOT, TTFT
 
 from ...data.figures import OF_TEXTS, TABLE, Term
 from ...pages.texts import Name
-from .. import costs
 from ..best import BestSide, Decision
 from ..compare import Comparison, FigureRow, table_rows
 from ..sides import Side, TableRow
 
 _BLOCK = (Term(TTFT, "p50"), Term(TTFT, "p99"), Term(TPOT, "mean"), Term(E2E, "p50"), Term(TURNS), Term(OUTPUT))
 BLOCK_NAMES = tuple(term.name for term in _BLOCK)
-
-
-def of_sides(rows: Sequence[TableRow]) -> list[Table]:
-    """Return the tables of all configurations: figures and costs; the latter if there are any."""
-    return [table for table in (sides(rows), costs.table(rows)) if table is not None]
 
 
 def sides(rows_of: Sequence[TableRow]) -> Table:
@@ -130,15 +124,15 @@ def p_text(p: float) -> str:
     return f"{p:.3f}" if p >= 0.001 else "< 0.001"
 
 
-def best(decisions: Sequence[Decision], *, whole: bool = True) -> Table | None:
+def best(decisions: Sequence[Decision], *, whole: bool = True) -> list[Table]:
     """Return a row for each goal: the side with the best value, its change from the closest other side, and the answer.
 
-    None without a row. `whole`: with interval and p.
+    No table without a row. `whole`: with interval and p.
     """
-    results = [best for decision in decisions for best in decision.results]
+    rows = [_best_row(best, whole) for decision in decisions for best in decision.results]
     tests = ("95 % CI", "p") if whole else ()
     columns = ("goal", "best", "best value", "closest", "change", *tests, "answer")
-    return Table("best", "Best by goal", columns, [_best_row(best, whole) for best in results]) if results else None
+    return [Table("best", "Best by goal", columns, rows)] if rows else []
 
 
 def _best_row(best: BestSide, whole: bool) -> Sequence[Cell]:

@@ -96,7 +96,6 @@ def not_served_text(turns: NotServedTurns) -> str:
 
 
 def _counted(side: NotServed | None) -> str:
-    """Format a count among the planned turns, with its known parts."""
     if side is None:
         return NOT_KNOWN
     parts = ((FAILED.key, side.failed), (UNFINISHED.key, side.unfinished), (f"sessions {DROPPED.key}", side.dropped))
@@ -223,12 +222,13 @@ def contents(rows: Sequence[TableRow], comparisons: Sequence[Comparison], arms: 
         [
             *classes.table(comparisons),
             *(each.question.table for each in comparisons if each.question),
-            *tables.of_sides(rows),
+            tables.sides(rows),
+            *costs.table(rows),
             *([] if front is None else [front.table]),
         ],
         costs.note(sides),
         best,
-        [] if (shown := tables.best(best)) is None else [shown],
+        tables.best(best),
         best_notes(best),
         winners(best),
         [Compared(_title(each), spoken(each), remarks(each), tables.effects(each)) for each in both],
@@ -254,19 +254,15 @@ def _contents(comparisons: Sequence[Comparison]) -> Contents:
 def text(comparisons: Sequence[Comparison]) -> str:
     """Format for a terminal: several candidates in one table, and the decision in the last lines."""
     all_of, several = _contents(comparisons), len(comparisons) > 1
-    parts = [
-        *map(tr, (*all_of.none_left, *all_of.simulated)),
-        *([_text(tables.together(comparisons))] if several else []),
-    ]
-    parts += [
-        *(_text(shown) for shown in all_of.tables if shown.key in ("question", "cost", "front", "suffers")),
-        tr(all_of.cost),
-    ]
+    parts = [*map(tr, (*all_of.none_left, *all_of.simulated))]
+    parts += [_text(tables.together(comparisons))] if several else []
+    parts += [_text(shown) for shown in all_of.tables if shown.key in ("question", "cost", "front", "suffers")]
+    parts.append(tr(all_of.cost))
     for index, each in enumerate(all_of.compared):
         shown = [] if several and index < len(comparisons) else ["", _text(each.effects)]
         parts.append("\n".join([*map(tr, (each.headline, *each.remarks)), *shown]))
-    best = tables.best(all_of.decisions, whole=False)
-    parts += [tr(all_of.family), *([] if best is None else [_text(best)]), "\n".join(map(tr, all_of.best_notes))]
+    best = map(_text, tables.best(all_of.decisions, whole=False))
+    parts += [tr(all_of.family), *best, "\n".join(map(tr, all_of.best_notes))]
     lines = [line for said, command in all_of.winners for line in (tr(said), _indented(command, 2)) if line]
     return "\n\n".join(filter(None, [*parts, "\n".join(lines)])) + "\n"
 
@@ -382,6 +378,6 @@ def annotations(comparisons: Sequence[Comparison]) -> list[tuple[str, str]]:
     for comparison in comparisons:
         level = "error" if comparison.regressed else "notice" if comparison.tested else "warning"
         lines.append((level, headline(comparison)))
-        label, failed = comparison.candidate.label, [limit.text for limit in comparison.limits if not limit.passed]
-        lines += [("error", f"{label}: {limit}") for limit in failed]
+        failed = [limit.text for limit in comparison.limits if not limit.passed]
+        lines += [("error", f"{comparison.candidate.label}: {limit}") for limit in failed]
     return lines

@@ -54,42 +54,36 @@ class Settings:
         return float(max(1, round(load))) if self.whole else float(f"{load:.4g}")
 
 
-@dataclass(frozen=True, slots=True)
-class Ended:
-    """Reason why the search is over."""
-
-    why: Why
-
-
-# A load and the number of the run to its result.
-Measure = Callable[[float, int], Look]
-
-
-# The same for several tiers: a look of each.
-MeasureTiers = Callable[[float, int], Sequence[Look]]
+# A load and the number of the run to its result: a look of each tier.
+Measure = Callable[[float, int], Sequence[Look]]
 
 
 def points_of(settings: Settings, looks: Sequence[Look]) -> list[Point]:
     """Judge all runs, one point per load, in the order in which the loads were first tried."""
+    return by_monotony(_points_alone(settings, looks))
+
+
+def _points_alone(settings: Settings, looks: Sequence[Look]) -> list[Point]:
+    """Judge each load by its own runs."""
     by_level: dict[float, list[Look]] = {}
     for look in looks:
         by_level.setdefault(look.level, []).append(look)
     alpha = settings.alpha / settings.most_looks
-    return by_monotony([judge(settings.conditions, together, alpha, settings.whole) for together in by_level.values()])
+    return [judge(settings.conditions, together, alpha, settings.whole) for together in by_level.values()]
 
 
-def next_load(settings: Settings, looks: Sequence[Look], points: Sequence[Point]) -> float | Ended:
-    """Return the load of the next run, or the end of the search."""
+def next_load(settings: Settings, looks: Sequence[Look], points: Sequence[Point]) -> float | Why:
+    """Return the load of the next run, or why the search ends."""
     sure = bounds(points)
     if sure.contradict:
-        return Ended("contradiction")
+        return "contradiction"
     if pinned(settings, sure):
-        return Ended("resolved")
+        return "resolved"
     if len(looks) >= _FAILURES and all(not look.windows and not look.invalid for look in looks[-_FAILURES:]):
-        return Ended("failures")
+        return "failures"
     spent_s = sum(look.spent_s for look in looks)
     if len(looks) >= settings.most_looks or spent_s + settings.look_s > settings.budget_s * (1 + 1e-9):
-        return Ended("budget")
+        return "budget"
     again = next((p.level for p in points if p.verdict in ("invalid", "failed") and p.looks < _TRIES), None)
     if again is not None:
         return again
@@ -116,23 +110,23 @@ def _wide(settings: Settings, between: Bounds, ratio: float) -> bool:
     return between.width > log(ratio) + 1e-3  # levels are rounded to four digits
 
 
-def _outward(settings: Settings, points: Sequence[Point], likely: Bounds) -> float | Ended:
+def _outward(settings: Settings, points: Sequence[Point], likely: Bounds) -> float | Why:
     """Double or halve the load, or bisect towards a load that the client could not measure."""
     useless = [point.level for point in points if point.verdict in ("invalid", "failed")]
     tried = [point.level for point in points]
     if likely.high is not None or (likely.low is None and useless):
         down = settings.level(min(tried) / 2)
         if min(tried) <= settings.guess / _REACH or down == min(tried):
-            return Ended("client" if likely.high is None else "all break")
+            return "client" if likely.high is None else "all break"
         return down
     if likely.low is None:
         return settings.level(settings.guess)
     ceiling = min((level for level in useless if level > likely.low), default=None)
     if ceiling is None:
         up = settings.level(2 * max(tried))
-        return up if up <= settings.guess * _REACH else Ended("all hold")
+        return up if up <= settings.guess * _REACH else "all hold"
     if not _wide(settings, Bounds(likely.low, ceiling), 1 + settings.precision):
-        return Ended("client")
+        return "client"
     return _between(settings, likely.low, ceiling)
 
 
@@ -162,64 +156,49 @@ def _ends(settings: Settings, middle: float) -> tuple[float, float]:
 
 
 def bracket(points: Sequence[Point]) -> Bounds:
-    """Neighbouring loads between which the monotone fit of the margins loses the SLO; None where no load was tried."""
-    levels, fit = _falling(points)
+    """Neighbouring loads between which the monotone fit of the margins loses the SLO; None where no load was tried.
+
+    The fit is of the loads below the lowest overloaded one, falls with the load, and is weighted by turns.
+    """
     lost = min((point.level for point in points if point.verdict == "overloaded"), default=None)
-    met = [level for level, margin in zip(levels, fit, strict=True) if margin >= 0]
-    missed = [level for level, margin in zip(levels, fit, strict=True) if margin < 0]
-    return Bounds(max(met, default=None), min(missed, default=lost))
-
-
-def _falling(points: Sequence[Point]) -> tuple[list[float], list[float]]:
-    """Loads below the lowest overloaded one, and the falling fit of their margins, weighted by their turns."""
-    lost = min((point.level for point in points if point.verdict == "overloaded"), default=float("inf"))
-    steady = sorted((p for p in points if p.margin is not None and p.level < lost), key=lambda point: point.level)
-    if not steady:
-        return [], []
-    blocks: list[
-        tuple[float, int, int]
-    ] = []  # margin, turns, loads: neighbours that rise are pooled (Ayer et al. 1955)
+    steady = [point for point in points if point.margin is not None and (lost is None or point.level < lost)]
+    steady.sort(key=lambda point: point.level)
+    # Margin, turns, loads: neighbours that rise are pooled (Ayer et al. 1955).
+    blocks: list[tuple[float, int, int]] = []
     for point in steady:
         margin, turns, loads = cast(float, point.margin), max(1, point.turns), 1
         while blocks and blocks[-1][0] <= margin:
             before, of, more = blocks.pop()
             margin, turns, loads = (before * of + margin * turns) / (of + turns), of + turns, loads + more
         blocks.append((margin, turns, loads))
-    return [point.level for point in steady], [margin for margin, _, loads in blocks for _ in range(loads)]
+    met = sum(loads for margin, _, loads in blocks if margin >= 0)
+    return Bounds(steady[met - 1].level if met else None, steady[met].level if met < len(steady) else lost)
 
 
-def search(settings: Settings, measure: Measure, looks: Sequence[Look] = ()) -> tuple[list[Look], Ended]:
-    """Measure loads until the search ends. `looks`: runs of a resumed search."""
-    done = list(looks)
-    points = {point.level: point for point in points_of(settings, done)}
-    while True:
-        load = next_load(settings, done, by_monotony(list(points.values())))
-        if isinstance(load, Ended):
-            return done, load
-        done.append(last := measure(load, len(done)))
-        (points[last.level],) = points_of(settings, [look for look in done if look.level == last.level])
-
-
-def search_tiers(
-    tiers: Sequence[Settings], measure: MeasureTiers, looks: Sequence[Sequence[Look]] = ()
-) -> tuple[list[Sequence[Look]], list[Ended]]:
-    """Search for the highest load of each of several SLOs with common runs, and return the looks of each run and the ends.
+def search(
+    tiers: Sequence[Settings], measure: Measure, looks: Sequence[Sequence[Look]] = ()
+) -> tuple[list[Sequence[Look]], list[Why]]:
+    """Search for the highest load of each of several SLOs with common runs, and return the looks of each run and why each ended.
 
     `looks`: runs of a resumed search, each with a look of each tier. Each interval has the error of a search by itself. Of the
     loads that tiers ask for, the next is one with the fewest runs, then one that most tiers can use, then that of the tier with
     the widest interval: a tier that stays undecided does not hold back the others, and a budget that ends leaves none far behind.
     """
     done = list(looks)
+    points = [
+        {point.level: point for point in _points_alone(settings, [each[number] for each in done])}
+        for number, settings in enumerate(tiers)
+    ]
     while True:
-        of_tiers = [[each[number] for each in done] for number in range(len(tiers))]
-        points = [points_of(settings, of) for settings, of in zip(tiers, of_tiers, strict=True)]
         ended, asked = [], []
-        for settings, of, judged in zip(tiers, of_tiers, points, strict=True):
-            load = next_load(settings, of, judged)
-            if isinstance(load, Ended):
+        for number, settings in enumerate(tiers):
+            judged = by_monotony(list(points[number].values()))
+            load = next_load(settings, [each[number] for each in done], judged)
+            if isinstance(load, str):
                 ended.append(load)
             else:
-                asked.append((_ends_asked(settings, judged, load), bounds(judged).width, bracket(judged).width))
+                ends = _ends_asked(settings, judged, load) if len(tiers) > 1 else [_End(load, load, load)]
+                asked.append((ends, bounds(judged).width, bracket(judged).width))
         if not asked:
             return done, ended
         runs, all_ends, order = Counter(each[0].level for each in done), [ends for ends, *_ in asked], []
@@ -228,6 +207,9 @@ def search_tiers(
             order.append((-runs[first.best], used, *widths, first.best))
         *_, load = max(order)
         done.append(measure(load, len(done)))
+        for number, settings in enumerate(tiers):  # only the load of the last run is judged again
+            here = [each[number] for each in done if each[number].level == done[-1][number].level]
+            (points[number][here[0].level],) = _points_alone(settings, here)
 
 
 @dataclass(frozen=True, slots=True)
@@ -250,10 +232,7 @@ def _ends_asked(settings: Settings, points: Sequence[Point], load: float) -> lis
     alone = [_End(load, load, load)]
     if crossing is None or not low < crossing < high or any(point.verdict in ("invalid", "failed") for point in points):
         return alone
-    near, reach = (
-        sqrt(settings.step),
-        1 + settings.precision,
-    )  # loads within `near` of the crossing are hard to decide
+    near, reach = sqrt(settings.step), 1 + settings.precision  # within `near` of the crossing loads are hard to decide
     ends = []
     if low * reach < crossing * near:
         best = high / reach if high * near <= crossing * reach else crossing / settings.step

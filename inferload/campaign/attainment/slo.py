@@ -4,6 +4,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from inferload.base.errors import UsageError
 from inferload.figures.limits import gate_grammar
 from inferload.figures.limits.gate import Gate, GateError
 from inferload.figures.rate_figures import FAILED_RATIO
@@ -19,8 +20,11 @@ _MEAN_SHARE = 0.99  # of the turns that must not fail for a mean, unless the SLO
 _AND = re.compile(r"\s+and\s+", re.IGNORECASE)
 
 
-class SloError(ValueError):
+class SloError(UsageError):
     """An SLO that cannot be searched for; one line with the remedy."""
+
+    def __init__(self, problem: str) -> None:
+        super().__init__(f"--slo: {problem}")
 
 
 @dataclass(frozen=True, slots=True)

@@ -67,7 +67,9 @@ def register(subparsers: Any) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Run a study and write its page. Return the exit code."""
     if arguments.name == "list":
-        print("\n".join(_list_lines()))
+        width = max(map(len, bundled := _bundled()), default=0)
+        for name, study in bundled.items():
+            print(f"{name:<{width}}  {study.title} ({study.source.title}, {study.source.date})")
         return 0
     study, folder = _resumed(arguments) if arguments.resume else _new(arguments)
     retry = arguments.resume is not None
@@ -104,14 +106,6 @@ def _progress(part: str) -> Iterator[ProgressCallback]:
         yield report
     finally:
         status.close()
-
-
-def _list_lines() -> list[str]:
-    found = _bundled()
-    width = max(map(len, found), default=0)
-    return [
-        f"{name:<{width}}  {study.title} ({study.source.title}, {study.source.date})" for name, study in found.items()
-    ]
 
 
 def _bundled() -> dict[str, Study]:
@@ -165,7 +159,6 @@ def _new(arguments: argparse.Namespace) -> tuple[Study, Path]:
 
 
 def _command(arguments: argparse.Namespace, engine: str) -> str:
-    """Return the command line that repeats the study."""
     words = [arguments.name]
     words += [word for side in arguments.hosts for word in ("--host", side)] or ["--engine", engine]
     words += [word for part in arguments.part for word in ("--part", part)]
@@ -177,9 +170,8 @@ def _resumed(arguments: argparse.Namespace) -> tuple[Study, Path]:
     folder = arguments.resume
     given = [name for name in ("into", "part", "quick", "hosts", "engine", "clock") if getattr(arguments, name)]
     if given or arguments.name is not None:
-        raise UsageError(
-            f"--resume {folder}: the folder has its own plan; remove {'NAME' if not given else '--' + given[0]}"
-        )
+        wrong = f"--{given[0]}" if given else "NAME"
+        raise UsageError(f"--resume {folder}: the folder has its own plan; remove {wrong}")
     if not (folder / STUDY).is_file():
         raise UsageError(f"--resume {folder}: contains no study; give the folder of a study")
     study = studies.read(folder / STUDY)

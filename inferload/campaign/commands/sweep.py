@@ -173,18 +173,11 @@ def check_unchanged(sweep: Sweep, folder: Path) -> None:
         )
 
 
-def _sides(sweep: Sweep) -> str:
-    if not sweep.others:
-        return f"{sweep.baseline} alone"
-    return f"{plural(len(sweep.others), 'variant')} against {sweep.baseline}"
-
-
 def _summary_lines(sweep: Sweep, runs: str) -> list[str]:
-    lines = [
-        f"sweep {sweep.name}: {_sides(sweep)} on {', '.join(sweep.loads())}",
-        *prose("  ", runs),
-        *prose("  ", outlook(sweep)),
-    ]
+    others = f"{plural(len(sweep.others), 'variant')} against {sweep.baseline}"
+    sides = others if sweep.others else f"{sweep.baseline} alone"
+    lines = [f"sweep {sweep.name}: {sides} on {', '.join(sweep.loads())}"]
+    lines += [*prose("  ", runs), *prose("  ", outlook(sweep))]
     for name in sweep.others:
         difference = sweep.variant(name).difference(sweep.variant(sweep.baseline))
         lines += prose(f"  {name}: ", "; ".join(difference) or "the same as the baseline")
@@ -222,7 +215,6 @@ def _index(folder: Path, sweep: Sweep, journal: Journal, names: Sequence[str]) -
 
 
 def _page(folder: Path, show: bool) -> None:
-    """Run `inferload report` for the page of the sweep and print its path or its error."""
     process = runner.report(folder)
     if show or process.returncode:
         print(f"\n{process.stdout.strip().rpartition('  ')[2] if process.returncode == 0 else process.stderr.strip()}")

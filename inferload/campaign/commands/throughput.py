@@ -115,10 +115,7 @@ def load_of(arguments: argparse.Namespace, served: RunRates | None) -> OfflineLo
 def read_run(path: Path) -> RunRates:
     """Read the rates and mean lengths of a run. Raise UsageError for a run without them."""
     manifest = typed_documents.read(path / rundir.MANIFEST, Manifest)
-    return _served(path, manifest, typed_documents.read(path / rundir.SUMMARY, Summary))
-
-
-def _served(path: Path, manifest: Manifest, summary: Summary) -> RunRates:
+    summary = typed_documents.read(path / rundir.SUMMARY, Summary)
     measured = summary.turns.by_phase.get("measure", summary.turns)
     input_tokens, output_tokens, turns = measured.input_tokens, measured.output_tokens, measured.ok
     if not turns or input_tokens is None or output_tokens is None:

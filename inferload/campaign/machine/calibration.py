@@ -88,11 +88,9 @@ def size_result(streams: int, pace: ReferencePace, figures: RunFigures) -> SizeR
     ttft_error_ms = None if figures.ttft_mean_ms is None else figures.ttft_mean_ms - pace.ttft_ms
     itl_error_ms = None if figures.itl_p99_ms is None else figures.itl_p99_ms - pace.gap_ms
     unresolved, wrong = _unresolved(pace, figures), _wrong(streams, pace, figures)
-    outcome: Outcome = "untrue" if wrong else "valid"
-    why = wrong
-    if unresolved:
-        outcome, why = "unresolved", unresolved
-    elif figures.measurement != "valid":
+    outcome: Outcome = "unresolved" if unresolved else "untrue" if wrong else "valid"
+    why = unresolved or wrong
+    if not unresolved and figures.measurement != "valid":
         outcome = "invalid" if figures.measurement == "invalid" else "suspect"
         why = figures.reasons[0] if figures.reasons else f"the run's verdict was {figures.measurement}"
     return SizeResult(streams, figures, ttft_error_ms, itl_error_ms, outcome, why, None if unresolved else not wrong)
@@ -227,14 +225,6 @@ class Calibration(msgspec.Struct, frozen=True):
         """Return the calibration as a JSON document."""
         return json.dumps(msgspec.to_builtins(self), indent=1, allow_nan=False) + "\n"
 
-    @classmethod
-    def from_json(cls, text: str) -> Calibration | None:
-        """Parse a document; None if it is no calibration of this format."""
-        try:
-            return msgspec.json.decode(text, type=cls)
-        except msgspec.DecodeError:
-            return None
-
 
 def warning(calibration: Calibration | None, machine: Machine, users: int, workers: int) -> str | None:
     """Return a warning if a closed loop of `users` exceeds the calibration of this machine; else None."""
@@ -256,10 +246,10 @@ def warning(calibration: Calibration | None, machine: Machine, users: int, worke
 
 
 def stored(directory: Path) -> Calibration | None:
-    """Read the calibration in a folder; None if there is no readable one."""
+    """Read the calibration in a folder; None if there is no readable one of this format."""
     try:
-        return Calibration.from_json((directory / CALIBRATION).read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError):
+        return msgspec.json.decode((directory / CALIBRATION).read_bytes(), type=Calibration)
+    except (OSError, msgspec.DecodeError):
         return None
 
 

@@ -1,7 +1,7 @@
 """Checks of `inferload doctor`: each row judges readings of a machine, of a server or of a metrics page. No I/O."""
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
 from typing import Generic, Literal, TypeVar
 
 from inferload.base.numbers import number, percent, plural
@@ -76,7 +76,6 @@ def _misfits(e: MachineEvidence) -> list[str]:
 
 
 def _usable_files(e: MachineEvidence) -> float:
-    """Return the limit of open files of a worker."""
     soft, hard = (float("inf") if limit < 0 else limit for limit in e.open_files)
     return _LOCUST_FILES if soft < _LOCUST_FILES <= hard else soft
 
@@ -248,10 +247,12 @@ def arrivals(stream: StreamLook) -> str:
     return f"{events} in {plural(round(stream.events / together), 'arrival')}, mean gap {number(stream.mean_gap_ms)} ms"
 
 
-def _effect(what: str, remedy: str, reading: str = "") -> Check[ServerEvidence]:
+def _effect(
+    what: str, remedy: str, reading: str = "", bad: Collection[str] = ("none", "refused")
+) -> Check[ServerEvidence]:
     """Return the row of a field of requests, or of what answers report.
 
-    `remedy`: of an engine without a switch for it. `reading`: of what was seen, if not its own text.
+    `remedy`: of an engine without a switch for it. `reading`: of what was seen, if not its own text. `bad`: states to warn of.
     """
 
     def found(e: ServerEvidence) -> str | None:
@@ -262,13 +263,7 @@ def _effect(what: str, remedy: str, reading: str = "") -> Check[ServerEvidence]:
         dropped = f", or {e.gateway} drops it (--direct shows that)" if e.gateway else ""
         return ((e.engine and e.engine.with_switch(what)) or remedy) + dropped
 
-    return Check(what, found, change, lambda e: e.effects[what].state in ("none", "refused"))
-
-
-def _limit(key: str) -> Check[ServerEvidence]:
-    """Return the row of a limit of answers: a server that takes one of two may refuse the other."""
-    row = _effect(key, "its answers can be longer than planned: try the other request.max_tokens_field")
-    return replace(row, warn=lambda e: e.effects[key].state == "none")
+    return Check(what, found, change, lambda e: e.effects[what].state in bad)
 
 
 def _as_sdk(e: ServerEvidence) -> str | None:
@@ -312,8 +307,10 @@ SERVER: tuple[Check[ServerEvidence], ...] = (
     Check("gateway", lambda e: e.gateway or None),
     _effect("usage", "rates and TPOT are unknown without it", "tokens are counted by the server"),
     _effect("running usage", "tokens per event are a mean without it"),
-    _limit("max_tokens"),
-    _limit("max_completion_tokens"),
+    *(  # a server that takes one of both may refuse the other
+        _effect(key, "its answers can be longer than planned: try the other request.max_tokens_field", bad=("none",))
+        for key in ("max_tokens", "max_completion_tokens")
+    ),
     _effect("ignore_eos", REMEDIES["ignore_eos"]),
     *(
         _effect(name, f"leave {name} out of request.extra_body")

@@ -142,6 +142,7 @@ def _with_turns(evidence: ServerEvidence) -> ServerEvidence:
         lambda prompt, tokens, fields: send(settings, prompt, {key: tokens, **fields}, longest_s=_LONGEST_S), key, least
     )
     running = raw(settings, {key: ask.limit, "stream_options": _RUNNING})
+    events = [] if running is None else events_of(running)
     effects = {name: effect_of(name, ask) for name in FIELDS}
     records = [result.record for result in (plain, ask(COUNTING), ask(COUNTING, 2))]
     for what, seen in {
@@ -161,9 +162,7 @@ def _with_turns(evidence: ServerEvidence) -> ServerEvidence:
         },
         headers={} if running is None else running.headers,
         plain=plain.record,
-        model=""
-        if running is None
-        else next((str(each["model"]) for each in events_of(running) if each.get("model")), ""),
+        model=next((str(each["model"]) for each in events if each.get("model")), ""),
     )
 
 

@@ -201,11 +201,7 @@ class Sweep(ScenarioPart):
 
 
 def load(path: Path) -> Sweep:
-    """Read a sweep file.
-
-    Raise ScenarioError with the mistakes and their lines, and UsageError for unknown variants and scenarios and for a scenario
-    without an end.
-    """
+    """Read a sweep file; ScenarioError with the mistakes and their lines, UsageError as `check`."""
     sweep = typed_yaml.from_text(catalog.read(catalog.file_of("sweeps", path), "sweep "), str(path), Sweep)
     check(sweep, str(path))
     return sweep

@@ -58,7 +58,5 @@ def servers_text(sweep: Sweep, starts: Sequence[ServerStart]) -> str:
 
 def outlook(sweep: Sweep) -> str:
     """Describe the change that the sweep can detect."""
-    text = pairs.outlook(sweep.pairs, sweep.sd_log)
-    if sweep.restart == "once" and sweep.pairs >= pairs.FEWEST:
-        text += "; one start per variant: verdicts hold for these server starts"
-    return text
+    once = "one start per variant: verdicts hold for these server starts" if sweep.restart == "once" else ""
+    return pairs.outlook(sweep.pairs, sweep.sd_log, once)

@@ -28,10 +28,7 @@ from inferload.deploy.servers.engines import ServerSpec, command_of
 
 @dataclass(eq=False)
 class SweepRunner:
-    """Executes the remaining runs of a sweep. Failures are recorded, and the sweep continues.
-
-    `_loads`: the scenarios by name.
-    """
+    """Executes the remaining runs of a sweep. Failures are recorded, and it continues. `_loads`: the scenarios by name."""
 
     _sweep: Sweep
     _folder: Path
@@ -48,21 +45,18 @@ class SweepRunner:
 
     def perform(self, plan: list[ServerStart]) -> None:
         """Execute the runs in order. Completed runs are kept on Ctrl-C."""
-        with Performer() as performer:
-            self._perform(plan, performer)
-
-    def _perform(self, plan: list[ServerStart], performer: Performer) -> None:
         total = sum(len(start.runs) for start in plan)
-        done = total - sum(len(self._to_make(start)) for start in plan)
-        start_ns, done_before = clock.now_ns(), done
-        for start in plan:
-            if remaining := self._to_make(start):
+        done = done_before = total - sum(len(self._to_make(start)) for start in plan)
+        start_ns = clock.now_ns()
+        with Performer() as performer:
+            for start in plan:
+                if not (remaining := self._to_make(start)):
+                    continue
                 for run in remaining:
                     if self._journal.outcome(run.folder) is not None:
                         self._journal.write(entries.RunRetried(folder=run.folder))
-                self._progress(
-                    f"{done}/{total} runs{_remaining(start_ns, done_before, done, total)}; starting {start.variant}"
-                )
+                left = _remaining(start_ns, done - done_before, total - done)
+                self._progress(f"{done}/{total} runs{left}; starting {start.variant}")
                 if self._sweep.clock == "real":
                     self._run_on_server(start, remaining)
                 else:
@@ -91,9 +85,8 @@ class SweepRunner:
             return
         try:
             for position, run in enumerate(remaining):
-                if (
-                    position and not self._sweep.keep_cache
-                ):  # cache salts also isolate runs, unless the scenario disables them
+                # Cache salts also isolate runs, unless the scenario disables them.
+                if position and not self._sweep.keep_cache:
                     probe.empty_prefix_cache(server_state.reachable(server.host), server.port)
                 self._run(run, server.url, lambda: _ended(server))
         finally:
@@ -152,19 +145,17 @@ class SweepRunner:
         self._journal.write(entries.ServerDown(start_id=server.start_id))
 
     def _run(self, run: PlannedRun, url: str, fault: Callable[[], str | None] = lambda: None) -> entries.RunEnded:
+        options = {**self._options(run), "no_report": not self._sweep.reports}
+        source, folder = self._loads[run.scenario].source, self._folder / run.folder
         with launch.on_cores(self._client_cores):
-            entry = self._runner.run(run.folder, self._argv(run, url), fault=fault)
+            argv = runner.command(source, url, folder, options, self._limit())
+            entry = self._runner.run(run.folder, argv, fault=fault)
         self._report(entry)
         return entry
 
     def _report(self, entry: entries.RunEnded) -> None:
         if found := runner.problem(self._runner.folder, entry):
             self._progress(f"  {entry.folder}: {found}")
-
-    def _argv(self, run: PlannedRun, url: str) -> list[str]:
-        options = {**self._options(run), "no_report": not self._sweep.reports}
-        source = self._loads[run.scenario].source
-        return runner.command(source, url, self._folder / run.folder, options, self._limit())
 
     def _options(self, run: PlannedRun) -> dict[str, Any]:
         return {"seed": str(run.seed), "set": self._settings(run)}
@@ -190,11 +181,9 @@ def _ended(server: LocalServer) -> str | None:
     return None if server_state.group(server) else f"the server ended during the run: {launch.why(server)}"
 
 
-def _remaining(start_ns: int, done_before: int, done: int, total: int) -> str:
-    if done == done_before:
-        return ""
-    run_s = (clock.now_ns() - start_ns) / 1e9 / (done - done_before)
-    return f", about {duration(round(run_s * (total - done)))} left"
+def _remaining(start_ns: int, made: int, to_make: int) -> str:
+    run_s = (clock.now_ns() - start_ns) / 1e9 / max(1, made)
+    return f", about {duration(round(run_s * to_make))} left" if made else ""
 
 
 def port_for(journal: entries.Journal) -> int:

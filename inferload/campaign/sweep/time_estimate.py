@@ -24,10 +24,7 @@ _SAMPLE = SampleSize(200, 2_000)
 
 @dataclass(frozen=True, slots=True)
 class RunTime:
-    """Duration of a run.
-
-    `overhead_s`: outside the phases. `load_s`: of the phases, None if unknown before the run. `limit_s`: limit of the phases.
-    """
+    """Duration of a run: outside the phases; of the phases, None if unknown before the run; limit of the phases."""
 
     overhead_s: float
     load_s: float | None

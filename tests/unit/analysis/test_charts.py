@@ -60,8 +60,7 @@ def test_a_complete_run_has_all_charts(drawn: Pictures) -> None:
 
 
 def test_the_spectrum_has_nearest_rank_quantiles_from_send_and_from_plan(drawn: Pictures) -> None:
-    picture = drawn.of("spectrum")
-    assert picture is not None
+    picture = drawn.drawn[1]
     names = {trace["name"]: trace for trace in picture.figure["data"] if "customdata" in trace}
     assert list(names) == ["TTFT from send", "TTFT from plan", "E2E from send", "E2E from plan"]
     assert set(names["TTFT from send"]["y"]) == {100.0}
@@ -102,8 +101,7 @@ def test_coverage_of_the_median_interval_is_95_percent() -> None:
 
 
 def test_throughput_against_latency_shows_the_slo_limits(drawn: Pictures) -> None:
-    picture = drawn.of("load")
-    assert picture is not None
+    picture = drawn.drawn[5]
     assert [words["text"] for words in picture.figure["layout"]["annotations"]] == ["SLO ttft_ms 150", "SLO tpot_ms 30"]
     assert picture.note == (
         "One point per step. Not drawn, too few samples or not measured: ITL p50 (all points), ITL p95 (all points)."

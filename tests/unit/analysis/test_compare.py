@@ -245,8 +245,7 @@ def test_an_invalid_run_is_refused_and_a_suspect_one_noted() -> None:
     assert "new (not valid)" in output.text([invalid])
     assert "With the change" not in page.of_comparisons([invalid])
     prices = Prices(2.5, 1)
-    table = costs.table(table_rows([compared(*(priced(with_output(each), prices) for each in invalid.paired))]))
-    assert table is not None
+    (table,) = costs.table(table_rows([compared(*(priced(with_output(each), prices) for each in invalid.paired))]))
     assert (table.rows[1][0], table.rows[1][4]) == ("new (not valid)", "")
 
 
@@ -283,8 +282,7 @@ def test_means_and_changes_are_over_the_pairs(last: str) -> None:
     assert re.search(r" 100\.4  105\.4 \+4\.98% worse +126\.4 ", output.text(both))
     assert re.search(r"\n\| new against base, pairs of new \|.* 105\.4 \+4\.98% ", output.markdown(both))
     prices = Prices(2.5, 1)
-    table = costs.table(table_rows([compared(*(priced(with_output(side), prices) for side in (base, new)))]))
-    assert table is not None
+    (table,) = costs.table(table_rows([compared(*(priced(with_output(side), prices) for side in (base, new)))]))
     assert table.rows[1][4] == "+5.0%"
 
 
@@ -381,8 +379,7 @@ def test_costs_per_million_tokens_and_per_thousand_good_turns() -> None:
     prices = Prices(2.5, 2, 0.1)
     base, *others = (priced(member, prices) for member in (plain, cached, slow))
     strict = having(others[0], slo={"ttft_ms": 500.0})
-    table = costs.table([(base, None), *((other, base) for other in (*others, strict))])
-    assert table is not None
+    (table,) = costs.table([(base, None), *((other, base) for other in (*others, strict))])
     assert [row[3:] for row in table.texts] == [
         ["1.389", "", "138.9", "", "100 % of uncached"],
         ["0.6944", "-50.0%", "55.56", "-60.0%", "19 % of uncached"],
@@ -393,7 +390,7 @@ def test_costs_per_million_tokens_and_per_thousand_good_turns() -> None:
     assert priced(machine, Prices(gpu_hour=2.5)).runs[0].prices.gpus == 1  # as `deploy up` and a sweep record it
     assert priced(machine, Prices(gpus=3)).runs[0].prices == Prices(gpus=3)
     assert priced(machine, Prices()).runs[0].prices == Prices()
-    assert costs.table([(plain, None), (cached, plain)]) is None
+    assert costs.table([(plain, None), (cached, plain)]) == []
     assert costs.note([plain]) == costs.WITHOUT_PRICE
     assert "(--gpus)" in costs.note([priced(plain, Prices(gpu_hour=2.5))])
     with pytest.raises(UsageError, match="mixed: its runs have different prices"):

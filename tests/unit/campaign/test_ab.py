@@ -11,8 +11,7 @@ from run_folders import edited, write_run
 
 from inferload.base.errors import UsageError
 from inferload.campaign import ab, pairs
-from inferload.campaign.ab import AbPlan, AbRun
-from inferload.campaign.ab_presets import PAIRS, PRESETS
+from inferload.campaign.ab import PRESET_PAIRS, PRESETS, AbPlan, AbRun
 from inferload.campaign.journal import Journal, RunEnded
 from inferload.campaign.runner import MADE, USAGE, problem, stop_if_refused
 from inferload.scenario.files import typed_yaml
@@ -114,7 +113,7 @@ def test_each_pair_of_a_preset_has_its_control_runs(name: str, command: Callable
     warm = with_controls.model_copy(update={"options": {"set": ["cache.arm=warm"]}})
     assert [warm.load(*row.set).cache.arm, warm.load().cache.arm] == ["cold" if row.set else "warm", "warm"]
     shown = command("ab", *(f"{side}={url}" for side, url in sides.items()), "--preset", name, "--dry-run")
-    assert f"runs in {PAIRS} pairs" in shown
+    assert f"runs in {PRESET_PAIRS} pairs" in shown
 
 
 def test_a_metrics_page_is_read_by_all_runs_or_by_those_of_its_side() -> None:

@@ -14,6 +14,7 @@ from msgspec import structs
 from simulator_process import Simulator
 
 from inferload import cli
+from inferload.base.user_cache import CALIBRATION
 from inferload.campaign import calibrate as bench
 from inferload.campaign.machine import calibration
 from inferload.campaign.machine.calibration import Calibration, Machine, ReferencePace, RunFigures, SizeResult
@@ -185,15 +186,17 @@ def test_a_stored_calibration_is_read_back(tmp_path: Path) -> None:
 
 
 @given(st.one_of(st.text(), st.recursive(st.none() | st.integers() | st.text(), st.lists).map(json.dumps)))
-def test_invalid_text_is_no_calibration(text: str) -> None:
-    assert Calibration.from_json(text) is None
+def test_invalid_text_is_no_calibration(tmp_path_factory: pytest.TempPathFactory, text: str) -> None:
+    (tmp_path_factory.getbasetemp() / CALIBRATION).write_text(text, encoding="utf-8")
+    assert calibration.stored(tmp_path_factory.getbasetemp()) is None
 
 
 @pytest.mark.parametrize("change", [{"format": 2}, {"machine": {"host": "a"}}, {"machine": None}, {"points": None}])
-def test_another_format_is_no_calibration(change: dict[str, object]) -> None:
+def test_another_format_is_no_calibration(tmp_path: Path, change: dict[str, object]) -> None:
     calibrated = made({50: good(50)})
     assert calibrated is not None
-    assert Calibration.from_json(json.dumps({**json.loads(calibrated.to_json()), **change})) is None
+    (tmp_path / CALIBRATION).write_text(json.dumps({**json.loads(calibrated.to_json()), **change}))
+    assert calibration.stored(tmp_path) is None
 
 
 # -- the warning before a run

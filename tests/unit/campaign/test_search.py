@@ -1,7 +1,7 @@
 """Mathematics of a search: attainment with its interval, the bracket, the next load, and the result."""
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import product
 from math import exp, inf, log
@@ -16,12 +16,12 @@ from scipy import optimize, signal, stats
 
 from inferload.campaign.attainment import attainment, bracket, slo
 from inferload.campaign.attainment.answer import answer, document, sentence
-from inferload.campaign.attainment.bracket import Ended, Settings
+from inferload.campaign.attainment.bracket import Settings
 from inferload.campaign.attainment.point import Bounds, Look, judge
 from inferload.campaign.attainment.slo import SloError
 from inferload.campaign.attainment.text import line
 from inferload.campaign.attainment.window import Samples, Window
-from inferload.results.documents.search_document import ConditionResult, Point, State
+from inferload.results.documents.search_document import ConditionResult, Point, State, Why
 from inferload.results.documents.typed_documents import document_of
 from inferload.results.statistics.intervals import share_interval
 
@@ -251,11 +251,19 @@ def test_the_error_is_divided_among_the_runs_of_the_budget(looks: int | None, ru
 def test_no_more_runs_than_planned_are_made() -> None:
     settings = Settings(P95, 20.0, 325.0, 60.0, 5.0)
     fast = queue(30.0, 1, settings)
-    looks, ended = bracket.search(settings, lambda level, number: replace(fast(level, number), spent_s=1.0))
-    assert (len(looks), ended.why) == (5, "budget")
+    looks, ended = search(settings, lambda level, number: replace(fast(level, number), spent_s=1.0))
+    assert (len(looks), ended) == (5, "budget")
 
 
-def queue(capacity: float, seed: int, settings: Settings) -> bracket.Measure:
+def search(
+    settings: Settings, look: Callable[[float, int], Look], before: Sequence[Look] = ()
+) -> tuple[list[Look], Why]:
+    """Search for the highest load of one SLO."""
+    runs, (ended,) = bracket.search([settings], lambda *at: [look(*at)], [[each] for each in before])
+    return [run[0] for run in runs], ended
+
+
+def queue(capacity: float, seed: int, settings: Settings) -> Callable[[float, int], Look]:
     """Simulate a server with independent turns: attainment falls with the load and is 95 % at `capacity`."""
 
     def look(level: float, number: int) -> Look:
@@ -273,9 +281,9 @@ def queue(capacity: float, seed: int, settings: Settings) -> bracket.Measure:
 @pytest.mark.parametrize("guess", [2.0, 30.0, 900.0])
 def test_a_search_finds_a_known_crossing_within_its_budget(guess: float) -> None:
     settings = Settings(P95, guess, 2400.0, 60.0, 5.0)
-    looks, ended = bracket.search(settings, queue(30.0, 1, settings))
+    looks, ended = search(settings, queue(30.0, 1, settings))
     points = bracket.points_of(settings, looks)
-    result = answer(settings, points, ended.why, "sessions/s")
+    result = answer(settings, points, ended, "sessions/s")
     assert result.holds is not None
     assert result.breaks is not None
     assert result.holds <= 30.0 <= result.breaks <= 30.0 * 1.5
@@ -285,8 +293,8 @@ def test_a_search_finds_a_known_crossing_within_its_budget(guess: float) -> None
 
 def test_a_resumed_search_equals_an_uninterrupted_one() -> None:
     settings = Settings(P95, 10.0, 1500.0, 60.0, 5.0)
-    uninterrupted, _ = bracket.search(settings, queue(30.0, 4, settings))
-    resumed, _ = bracket.search(settings, queue(30.0, 4, settings), uninterrupted[:4])
+    uninterrupted, _ = search(settings, queue(30.0, 4, settings))
+    resumed, _ = search(settings, queue(30.0, 4, settings), uninterrupted[:4])
     assert [look.level for look in resumed] == [look.level for look in uninterrupted]
 
 
@@ -297,9 +305,9 @@ def test_a_failed_point_is_retried() -> None:
     def look(level: float, number: int) -> Look:
         return Look(level, (), 5.0, cause="no server") if number == 1 else sound(level, number)
 
-    looks, ended = bracket.search(settings, look)
+    looks, ended = search(settings, look)
     assert looks[2].level == looks[1].level
-    result = answer(settings, bracket.points_of(settings, looks), ended.why, "sessions/s")
+    result = answer(settings, bracket.points_of(settings, looks), ended, "sessions/s")
     assert (result.holds or 0.0) <= 30.0 <= (result.breaks or 0.0)
 
 
@@ -310,10 +318,10 @@ def test_an_invalid_client_measurement_is_no_server_limit() -> None:
     def look(level: float, number: int) -> Look:
         return Look(level, (), 65.0, invalid=True, cause="cpu") if level > 50 else sound(level, number)
 
-    looks, ended = bracket.search(settings, look)
+    looks, ended = search(settings, look)
     points = bracket.points_of(settings, looks)
-    result = answer(settings, points, ended.why, "sessions/s")
-    assert ended.why == "client"
+    result = answer(settings, points, ended, "sessions/s")
+    assert ended == "client"
     assert result.breaks is None
     assert result.holds is not None
     assert 40 < result.holds <= 50
@@ -321,8 +329,8 @@ def test_an_invalid_client_measurement_is_no_server_limit() -> None:
 
 def test_three_failures_in_a_row_end_a_search() -> None:
     settings = Settings(P95, 10.0, 4000.0, 60.0, 5.0)
-    looks, ended = bracket.search(settings, lambda level, number: Look(level, (), 1.0, cause="refused"))
-    assert ended == Ended("failures")
+    looks, ended = search(settings, lambda level, number: Look(level, (), 1.0, cause="refused"))
+    assert ended == "failures"
     assert len(looks) == 3
 
 
@@ -341,8 +349,8 @@ def test_only_adjacent_numbers_of_users_give_an_exact_answer(low: float | None, 
 
 def test_a_search_of_users_ends_between_two_integers() -> None:
     settings = Settings(P95, 2.0, 50_000.0, 600.0, 5.0, whole=True)
-    looks, ended = bracket.search(settings, queue(5.5, 2, settings))
-    result = answer(settings, bracket.points_of(settings, looks), ended.why, "sessions/s")
+    looks, ended = search(settings, queue(5.5, 2, settings))
+    result = answer(settings, bracket.points_of(settings, looks), ended, "sessions/s")
     assert {look.level % 1 for look in looks} == {0.0}
     assert (result.holds, result.breaks, result.resolved) == (5.0, 6.0, True)
 
@@ -360,7 +368,7 @@ def test_a_search_of_users_measures_no_decided_load_again(users: int, precision:
         looks.append(measure(level, number))
         return looks[-1]
 
-    bracket.search(settings, look)
+    search(settings, look)
 
 
 GUESSES, LIMITS = (4.0, 10.0, 25.0, 60.0, 150.0), ((20, 40, 80), (30, 33, 36), (15, 30, 120), (25, 50, 54))
@@ -397,17 +405,17 @@ def test_the_tiers_of_a_search_share_its_runs(
         tiers = [
             Settings(slo.parse(f"p95(tpot_ms) < {limit}"), guess, 16_000.0, 600.0, 20.0, whole=True) for limit in limits
         ]
-        alone = [len(bracket.search(tier, look)[0]) for tier in tiers]
-        runs, ended = bracket.search_tiers(tiers, lambda level, number: [look(level, number)] * 3)
+        alone = [len(search(tier, look)[0]) for tier in tiers]
+        runs, ended = bracket.search(tiers, lambda level, number: [look(level, number)] * 3)
         costs.append((len(runs) / np.mean(alone), len(runs) / max(alone)))
         for number, limit in enumerate(limits):
             most = 2 * (limit / exp(0.05 * NormalDist().inv_cdf(0.95)) - 10)
             points = bracket.points_of(tiers[number], [run[number] for run in runs])
-            found = answer(tiers[number], points, ended[number].why, "")
+            found = answer(tiers[number], points, ended[number], "")
             low, high = found.holds or 0.0, found.breaks or inf
             assert low <= most < high
-            assert ended[number].why == "budget" or high <= max(1.15 * low + 1e-9, low + 1)
-    again, _ = bracket.search_tiers(tiers, lambda level, number: [look(level, number)] * 3, runs[:4])
+            assert ended[number] == "budget" or high <= max(1.15 * low + 1e-9, low + 1)
+    again, _ = bracket.search(tiers, lambda level, number: [look(level, number)] * 3, runs[:4])
     assert [run[0].level for run in again] == [run[0].level for run in runs]
     of_mean, of_dearest = np.array(costs).T
     assert of_mean.mean() <= mean
@@ -439,7 +447,7 @@ def test_a_tier_that_cannot_be_decided_does_not_hold_back_the_others() -> None:
         at_s = np.linspace(0, 99, 5)
         return [Look(level, (Window(100.0, (Samples(at_s, at_s * 0 + 10 + level / 2),), at_s, at_s + 50),), 120.0)] * 2
 
-    runs, _ended = bracket.search_tiers(tiers, looks)
+    runs, _ended = bracket.search(tiers, looks)
     assert max(run[0].level for run in runs) > 100
 
 
@@ -479,13 +487,13 @@ def test_searches_of_a_queue_find_its_true_load(seeds: int, window_s: float, bud
     right = bounded = resolved = 0
     for seed in range(seeds):
         settings = search_queue.settings(guess_of(seed), budget_s, window_s)
-        looks, ended = bracket.search(settings, search_queue.measure(settings, seed))
-        result = answer(settings, bracket.points_of(settings, looks), ended.why, "turns/s")
+        looks, ended = search(settings, search_queue.measure(settings, seed))
+        result = answer(settings, bracket.points_of(settings, looks), ended, "turns/s")
         assert sum(look.spent_s for look in looks) <= budget_s
         right += (result.holds or 0.0) <= search_queue.TRUTH <= (result.breaks or np.inf)
         bounded += result.holds is not None and result.breaks is not None
         resolved += result.resolved
-        print(f"seed {seed:2}: {result.text}; {ended.why}", flush=True)
+        print(f"seed {seed:2}: {result.text}; {ended}", flush=True)
     print(f"enclosed: {right}, bounded: {bounded}, resolved: {resolved} of {seeds}")
     assert right >= 0.95 * seeds
     assert bounded >= 0.9 * seeds  # an unbounded interval always encloses the true load
