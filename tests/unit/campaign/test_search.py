@@ -374,7 +374,7 @@ def test_the_tiers_of_a_search_share_its_runs() -> None:
         return Look(level, (Window(600.0, (Samples(begun_s, value),), begun_s, begun_s + turn_s),), 620.0)
 
     costs = []
-    for guess in (4.0, 10.0, 25.0, 60.0, 150.0):
+    for guess in (4.0, 150.0):  # far below and far above the answers
         for limits in ((20, 40, 80), (30, 33, 36), (15, 30, 120), (25, 50, 54)):
             tiers = [
                 Settings(slo.parse(f"p95(tpot_ms) < {limit}"), guess, 16_000.0, 600.0, 20.0, whole=True)
