@@ -16,6 +16,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 
 import gevent
+import hypothesis
 import pytest
 
 TESTS = Path(__file__).parent
@@ -74,6 +75,11 @@ class Queue:
                 yield item
 
 
+@hypothesis.given(hypothesis.strategies.integers())
+def first_example(_drawn: int) -> None:
+    """Draw. Hypothesis reads the constants of all modules for its first example: here once for all processes."""
+
+
 @dataclass
 class Process:
     """A fork with its messages, and nodeid and location of its test."""
@@ -108,6 +114,7 @@ class SideBySide:
         starting = Queue("starting", [by_file[file] for file in self._groups.starting])
         others = Queue("others", [by_file[file] for file in self._groups.others], low_priority=True)
         session.config._tmp_path_factory.getbasetemp()  # type: ignore[attr-defined] # one folder of all processes
+        first_example()
         gc.set_threshold(20_000, 20)  # without the collected modules the usual ones collect all objects again and again
         gc.enable()
         try:

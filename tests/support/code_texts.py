@@ -7,10 +7,14 @@ from pathlib import Path
 from paths import ROOT
 
 
-def nodes(*folders: str) -> Iterator[tuple[Path, ast.AST]]:
-    """Yield the calls and texts of the code in folders, each with its file. To keep the trees costs more than to read twice."""
+def nodes(*folders: str, having: tuple[str, ...] = ("",)) -> Iterator[tuple[Path, ast.AST]]:
+    """Yield the calls and texts of the code in folders, each with its file, of files that have one of the words.
+
+    To keep the trees costs more than to read twice.
+    """
     for path in sorted(path for folder in folders for path in (ROOT / folder).rglob("*.py")):
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        code = path.read_text(encoding="utf-8")
+        for node in ast.walk(ast.parse(code)) if any(word in code for word in having) else ():
             if isinstance(node, ast.Call | ast.Constant | ast.JoinedStr):
                 yield path, node
 

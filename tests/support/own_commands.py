@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Sequence
+from functools import cache
 from pathlib import Path
 
 from paths import ROOT
@@ -20,9 +21,12 @@ def begin(folder: Path, *words: str) -> subprocess.Popen[str]:
     )  # fmt: skip
 
 
+parser_of = cache(build_parser)
+
+
 def is_accepted(words: Sequence[str]) -> bool:
     """Return True if the parser accepts the words after `inferload`."""
     try:
-        return bool(build_parser(words[0]).parse_args(list(words)).run)
+        return bool(parser_of(words[0]).parse_args(list(words)).run)
     except SystemExit:
         return False

@@ -101,11 +101,11 @@ def parts_of(run_dir: Path, name: str) -> list[Path]:
 
 
 def interrupted(sandbox: Sandbox) -> FinishedRun:
-    """Send SIGINT to all processes."""
+    """Send SIGTERM to all processes."""
     fleet, simulator = start(sandbox, workload__output_tokens=4)
     wait_for_measure_phase(sandbox.run_dir)
     wait_until(lambda: simulator.stats()["requests"]["finished"] > 20, "turns")
-    fleet.signal(signal.SIGINT, whole_group=True)
+    fleet.signal(signal.SIGTERM, whole_group=True)
     return FinishedRun(sandbox.run_dir, fleet.exit_code(), fleet.text, simulator.stats()["requests"])
 
 
@@ -240,8 +240,12 @@ def check_records(ended: FinishedRun) -> None:
 
 
 @run_cases(interrupted, ())
-def test_stopped_workers_send_their_records_before_they_exit(ended: FinishedRun) -> None:
+def test_stopped_workers_end_their_turns_and_send_their_records_before_they_exit(ended: FinishedRun) -> None:
     check_run(ended)
+    turns, at_server = ended.summary["turns"]["by_phase"]["all"], ended.simulator_stats
+    assert at_server is not None
+    assert (ended.code, at_server["aborted"], turns["unfinished"], turns["failed"]) == (143, 0, 0, 0), ended.text
+    assert mark(ended.run_dir, "stop") is not None
     assert ended.summary["percentiles_from"] == "records"
     workers = workers_of(ended)
     assert not any(worker["left"] for worker in workers)

@@ -68,17 +68,22 @@ def sources() -> frozenset[str]:
 
 
 @cache
-def shapes() -> list[re.Pattern[str]]:
-    """Return what the f-strings of the code can make, of those with words of their own."""
-    made = [text for text in sources() if "{}" in text and re.search(r"[A-Za-z]{4,}", text)]
-    return [re.compile(".*".join(map(re.escape, text.split("{}")))) for text in made]
+def shapes() -> list[list[str]]:
+    """Return the pieces of the f-strings of the code, of those with words of their own."""
+    return [text.split("{}") for text in sources() if "{}" in text and re.search(r"[A-Za-z]{4,}", text)]
+
+
+def is_made(key: str) -> bool:
+    """Return True if an f-string of the code can make the key."""
+    likely = [pieces for pieces in shapes() if key.startswith(pieces[0]) and key.endswith(pieces[-1])]
+    return any(re.fullmatch(".*".join(map(re.escape, pieces)), key) for pieces in likely)
 
 
 def is_used(key: str) -> bool:
     """Return True if the code has a text, makes it with an f-string, or has its pieces: whole ones if it inserts nothing."""
     pieces = [piece.strip(" 1%=<+->").removesuffix("s") for piece in re.split(r"\{\}|[,;:()]", key.removesuffix(", s"))]
     in_pieces = all(piece.lower() in corpus() if "{}" in key else f"\n{piece.lower()}" in corpus() for piece in pieces)
-    return key in sources() or in_pieces or any(shape.fullmatch(key) for shape in shapes())
+    return key in sources() or in_pieces or is_made(key)
 
 
 @cache

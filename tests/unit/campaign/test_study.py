@@ -81,7 +81,7 @@ def test_each_row_of_a_bundled_study_has_runs(path: Path, quick: bool, engine: E
     for name, part in plan.parts.items():
         assert part.engine == engine
         assert part.pairs == 1 or not quick, name
-    if quick:  # which sets each field
+    if quick and engine == "simulator":  # `quick` sets each field
         stored = typed_yaml.from_text(typed_yaml.to_text(plan, defaults=False), "x", Study)
         assert stored.model_dump() == plan.model_dump()
 

@@ -6,33 +6,41 @@ import re
 import shlex
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
 from code_texts import nodes, text_of
-from own_commands import is_accepted
+from own_commands import is_accepted, parser_of
 
 from inferload import cli
 from inferload.campaign.runner import Runner
 from inferload.campaign.search import PointRunner
 from inferload.campaign.sweep import study as studies
 from inferload.campaign.sweep.runner import SweepRunner
-from inferload.cli import GROUPS, build_parser
+from inferload.cli import GROUPS
 from inferload.scenario.files import data_files
 
 COMMANDS = [name for group in GROUPS.values() for name in group]
 NAMED = re.compile(rf"\binferload ({'|'.join(COMMANDS)})\b(.*)")
 
 
+@cache
 def written() -> list[ast.AST]:
-    """Return the calls and texts of the code. The lines of `import` name files that it writes; its own tests run them."""
-    code = nodes("inferload", "analysis", "deploy", "locustfiles")
-    return [node for path, node in code if "pasted" not in path.parts and path.name != "import_lines.py"]
+    """Return the texts with commands and the calls of `own_command`. The lines of `import` name files that it writes; its own
+    tests run them."""
+    code = nodes("inferload", "analysis", "deploy", "locustfiles", having=("inferload ", "own_command("))
+    own = (node for path, node in code if "pasted" not in path.parts and path.name != "import_lines.py")
+    return [node for node in own if is_call(node) or "inferload " in (text_of(node) or "")]
+
+
+def is_call(node: ast.AST) -> bool:
+    return isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "own_command"
 
 
 def test_each_command_with_values_is_made_for_a_shell_and_accepted() -> None:
-    calls = [node.args for node in written() if isinstance(node, ast.Call) and ast.unparse(node.func) == "own_command"]
+    calls = [node.args for node in written() if isinstance(node, ast.Call)]
     assert len(calls) > 10
     for command, *arguments in calls:
         name, words = text_of(command) or "", [text_of(word) for word in arguments if not isinstance(word, ast.Starred)]
@@ -50,15 +58,16 @@ def test_each_named_command_has_the_options_beside_it() -> None:
         for command, rest in found
         for word in re.findall(r" (--[a-z][a-z-]*)", re.split(r"[`;,.]", rest)[0])
     ]
-    assert [option for option in options if not is_option(*option)] == []
+    assert [option for option in options if option[1] not in options_of(option[0])] == []
 
 
-def is_option(command: str, word: str) -> bool:
-    parsers = [build_parser(command)]
+@cache
+def options_of(command: str) -> frozenset[str]:
+    parsers = [parser_of(command)]
     for parser in parsers:
         for action in parser._actions:
             parsers += action.choices.values() if isinstance(action.choices, dict) else ()
-    return any(word in parser._option_string_actions for parser in parsers)
+    return frozenset(option for parser in parsers for option in parser._option_string_actions)
 
 
 def steps(output: str) -> list[list[str]]:

@@ -1,11 +1,7 @@
-"""The table of server figures: an added row is in each place that lists them."""
+"""The table of server figures: its types, and the places that list them."""
 
-import json
-import subprocess
-import sys
 from typing import Any, get_args
 
-import pytest
 from inferload.analysis.pages import summary_reference
 from paths import ROOT
 
@@ -19,38 +15,6 @@ from inferload.figures.servers.server_figures import BLOCKS, ENGINE_GAUGES, SERV
 from inferload.figures.servers.server_formulas import HistogramMean
 from inferload.figures.turn_figures import TURN_FIGURES
 from inferload.servers import window_figures
-
-
-@pytest.fixture
-def found() -> dict[str, Any]:
-    """Where a row that the program adds to the table is found, and its value there."""
-    program = [
-        sys.executable,
-        str(ROOT / "tests/support/added_server_figure.py"),
-        str(ROOT / "docs/reference/summary.md"),
-    ]
-    return dict(json.loads(subprocess.run(program, cwd=ROOT, capture_output=True, text=True, check=True).stdout))
-
-
-def test_an_added_row_is_in_each_place(found: dict[str, Any]) -> None:
-    line = "| `requests_deferred` | mean, max |  | vllm:num_requests_deferred, summed over engines |"
-    expected = {
-        "summary": {"mean": 3, "max": 5},
-        "engines": [4, 1],
-        "gate": 5,
-        "gate reference": [line],
-        "report": [["requests deferred", "3 (max 5)"]],
-        "glossary": ["requests_deferred"] * 2,
-        "summary reference": 2,  # of a server and of an engine
-        "timeline": [1, 2, 3, 4, 5],
-        "live": [8, 8],
-        "live target": [8, 8],
-    }
-    assert {place: found[place] for place in expected} == expected
-    assert "servers[0].requests_deferred" in found["shape"]["servers"]
-    assert ["requests", "deferred", "3", "(max", "5)"] in [line.split() for line in found["terminal"].splitlines()]
-    assert "deferred 3/5" in found["brief"]
-    assert "deferred" in found["chart"]
 
 
 def test_the_type_of_each_field_is_that_of_its_formula() -> None:

@@ -235,7 +235,7 @@ def site(request: pytest.FixtureRequest) -> Iterator[tuple[Any, Recorder, str]]:
         yield web_ui_of(controller, base=base, login=login), controller, base
 
 
-@settings(max_examples=4)
+@settings(max_examples=2)
 @given(BY_OTHERS)
 @example(sent("cross-site", "no-cors", "script"))
 @example(sent("cross-site", "navigate", "iframe"))
@@ -254,7 +254,7 @@ def test_scripts_and_elements_of_other_origins_are_refused_on_every_path(
     assert (controller.uses, state_of(web_ui.environment)) == ([], before)
 
 
-@settings(max_examples=3)
+@settings(max_examples=2)
 @given(BY_LINKS)
 def test_a_link_is_followed_unless_it_changes_something(
     site: tuple[Any, Recorder, str], headers: dict[str, str]

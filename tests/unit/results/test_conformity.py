@@ -22,7 +22,7 @@ from inferload.scenario import rule_sets
 from inferload.turns.tally import TallySet
 
 AGENTX = "agentx-harness-1.0.12/agentx"
-USERS = 8
+USERS = 3
 
 
 def document(path: Path) -> dict[str, Any]:
@@ -42,7 +42,7 @@ def document(path: Path) -> dict[str, Any]:
 @pytest.fixture(scope="module")
 def agentx(tmp_path_factory: pytest.TempPathFactory) -> virtual.VirtualRun:
     folder = tmp_path_factory.mktemp("agentx")
-    path = corpus(folder / "corpus.jsonl", 100, turns=50)
+    path = corpus(folder / "corpus.jsonl", 100, turns=30)
     return virtual.run(folder, scenario(folder, **document(path)), "--report")
 
 

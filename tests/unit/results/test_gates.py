@@ -399,7 +399,7 @@ def test_a_gate_of_other_answers_is_refused_before_the_run(name: str, text: str)
     assert own.gates == ("texts_per_s > 1",), "tasks may send requests of texts"
 
 
-DRAWS = 300
+DRAWS = 150
 OPPOSITE = {"<": ">=", "<=": ">", ">": "<=", ">=": "<"}
 ENDS = st.none() | st.floats(0, 1e4)
 MEASURED = st.tuples(

@@ -54,9 +54,9 @@ def test_intervals_cover_with_autocorrelated_turns(q: float | None) -> None:
 
 
 def test_the_interval_of_a_share_covers_it_with_autocorrelated_turns() -> None:
-    dice, covered = np.random.default_rng(11), []
+    dice, limit, covered = np.random.default_rng(11), np.exp(SIGMA * stats.norm.ppf(0.9)), []
     for _ in range(200):
-        met = [part < np.exp(SIGMA * stats.norm.ppf(0.9)) for part in run_of(dice, 2000, 0.9)]
+        met = [part < limit for part in run_of(dice, 2000, 0.9)]
         interval = share_of_counts(
             np.array([float(part.sum()) for part in met]), np.array([float(len(part)) for part in met])
         )

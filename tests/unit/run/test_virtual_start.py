@@ -30,7 +30,7 @@ from inferload.workload.content.data import Notes
 from inferload.workload.content.script import outline
 from inferload.workload.sessions import Sessions
 
-USERS = 6
+USERS = 4
 LEFT_OUT = "turns of the warm-up left out: it had ended"
 CUTS = "idle times of the whole system cut to max_system_idle_s"
 

@@ -20,7 +20,7 @@ from inferload.client.connection.target import Target
 from inferload.client.turn_record import TurnRequest, TurnResult
 
 # Turns of the short and of the long form for each number of users; the long forms have 100,200 turns in total.
-READERS = {"native": (50, 6_000), "python": (30, 2_400), "tls": (30, 3_000), "python tls": (30, 1_100)}
+READERS = {"native": (30, 6_000), "python": (20, 2_400), "tls": (20, 3_000), "python tls": (20, 1_100)}
 USERS = (1, 16, 200)
 LONG = [pytest.mark.soak, pytest.mark.timeout(900)]
 
