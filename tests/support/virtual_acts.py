@@ -16,7 +16,7 @@ def do(act):
     if isinstance(act, int):
         os.kill(os.getpid(), act)
     else:
-        server.current.server.simulated._server.post("/chaos", json.dumps(act).encode())
+        server.current.server.simulated.post("/chaos", json.dumps(act).encode())
 
 
 @events.test_start.add_listener
