@@ -129,7 +129,8 @@ class ScrapeProgress:
         self._begun_ns = now_ns()
         self._answered = dict.fromkeys(targets, 0)
         self._failed = dict.fromkeys(targets, 0)
-        self._latest: dict[str, Any] = {}  # newest scrape
+        # Newest scrape. All targets are keys from the start: threads add scrapes while another reads.
+        self._latest: dict[str, Any] = dict.fromkeys(targets)
         self._terminal = sys.stderr.isatty()
 
     def add(self, scrape: Any) -> None:
@@ -144,7 +145,7 @@ class ScrapeProgress:
 
     def line(self) -> str:
         """Return elapsed time, number of scrapes, and number of targets that are up."""
-        up = sum(scrape.error is None for scrape in self._latest.values())
+        up = sum(scrape is not None and scrape.error is None for scrape in self._latest.values())
         counts = f"{sum(self._answered.values()):,} scrapes, {sum(self._failed.values()):,} failed"
         return f"{clock((now_ns() - self._begun_ns) / NS_PER_S)} · {counts} · {up} of {len(self._answered)} targets up"
 
@@ -157,8 +158,8 @@ class ScrapeProgress:
         if self._terminal:
             print(file=sys.stderr)
         lines = [f"{folder}: {self.line()}"]
-        errors = {target: scrape.error for target, scrape in self._latest.items()}
+        newest = [scrape for scrape in self._latest.values() if scrape is not None]
+        errors = {scrape.target: scrape.error for scrape in newest}
         lines += [f"{target}: no metrics: {errors.get(target, 'no answer')}" for target in self.silent]
-        several = ((scrape.target, scrape.replicas) for scrape in self._latest.values() if scrape.replicas > 1)
-        lines += [replicas.left_out(*each) for each in several]
+        lines += [replicas.left_out(scrape.target, scrape.replicas) for scrape in newest if scrape.replicas > 1]
         return "\n".join(lines)

@@ -593,6 +593,25 @@ def test_inferload_scrape_names_an_address_with_several_servers(tmp_path: Path) 
     assert progress.summary(tmp_path).splitlines()[1:] == [several]
 
 
+def test_inferload_scrape_shows_its_progress_while_the_first_scrape_of_a_page_ends() -> None:
+    progress = ScrapeProgress(["http://a", "http://b"])
+    reads: list[int] = []
+
+    class Ending:
+        """Newest scrape of a page; while the line reads it, a thread adds the first one of another page."""
+
+        target = "http://a"
+
+        @property
+        def error(self) -> None:
+            reads.append(1)
+            if len(reads) == 2:  # the first read is that of `add`
+                progress.add(Scrape(1, "http://b", 1, 0, []))
+
+    progress.add(Ending())
+    assert "2 of 2 targets up" in progress.line()
+
+
 def test_inferload_scrape_takes_a_file_of_pages(tmp_path: Path, page: MetricsServer) -> None:
     (tmp_path / "pages.json").write_text(json.dumps([{"targets": [f"127.0.0.1:{page.port}"]}]))
     process = command("pages.json", "--out", "new", "--duration", "0.3", "--interval", "0.05", cwd=tmp_path)
