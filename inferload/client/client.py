@@ -129,13 +129,21 @@ class Client:
     def never_sent(self, request: TurnRequest, detail: str) -> TurnResult:
         """Return the result of a turn that was not sent, a client error."""
         record = TurnRecord(
-            **request.place,
+            turn_id=request.turn_id,
+            session_id=request.session_id,
+            turn_index=request.turn_index,
+            class_name=request.class_name,
             worker=self.worker,
+            phase=request.phase,
+            planned_ns=request.planned_ns,
             closed_ns=now_ns(),
             attempts=0,
             target=self.url,
             model=request.model or self.model,
+            max_tokens=request.max_tokens,
+            step=request.step,
             failure=Failure.CLIENT_ERROR,
+            pause=request.pause,
         )
         return TurnResult(record, "", self.without_secrets(detail))
 

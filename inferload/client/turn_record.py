@@ -5,7 +5,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Sequence
 from hashlib import blake2b
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal, TypedDict, Unpack
 
 import msgspec
 import numpy as np
@@ -13,7 +13,7 @@ import numpy as np
 from inferload.base.clock import NS_PER_S
 from inferload.base.on_use import OnUse
 from inferload.client.answers.answer import Answer
-from inferload.turns.record import CANCELLED, Phase, TurnRecord
+from inferload.turns.record import CANCELLED, Failure, Phase, TurnRecord
 from inferload.turns.remarks import Remark
 from inferload.workload.content.messages import ToolCall
 from inferload.workload.content.script import TurnReply
@@ -41,11 +41,6 @@ class SessionCookies(msgspec.Struct):
         self.jar.take(url, lines)
 
 
-_PLACE = (
-    "turn_id", "session_id", "turn_index", "class_name", "phase", "planned_ns", "max_tokens", "step", "pause",
-)  # fmt: skip
-
-
 class TurnRequest(msgspec.Struct, frozen=True, gc=False):
     """Request of one turn and its place in the workload. `planned_ns`: due time on the monotonic clock of this process."""
 
@@ -64,11 +59,6 @@ class TurnRequest(msgspec.Struct, frozen=True, gc=False):
     model: str = ""  # "": the model of the client
     cookies: SessionCookies | None = None  # of the session; None: none go back
     keep: bool = False  # later requests carry the answer
-
-    @property
-    def place(self) -> dict[str, Any]:
-        """Fields of its record that it sets."""
-        return {name: getattr(self, name) for name in _PLACE}
 
     def __post_init__(self) -> None:
         """Raise ValueError for a limit that no column can hold."""
@@ -111,13 +101,39 @@ class TurnResult(msgspec.Struct, frozen=True, gc=False):
         )
 
 
+class SentFields(TypedDict):
+    """Fields of a record that neither its request nor its answer has; instants, and what it took, of the last attempt."""
+
+    worker: str
+    target: str
+    model: str
+    attempts: int
+    connect_ns: int | None
+    round_trip_ns: int | None
+    written_ns: int | None
+    closed_ns: int
+    delay_ns: array[int] | None
+    status: int | None
+    server: str | None
+    failure: Failure | None
+    answer_digest: str | None
+
+
 def turn_record(
-    request: TurnRequest, answer: Answer, sent_ns: int | None, *, cancelled: bool, **others: Any
+    request: TurnRequest, answer: Answer, sent_ns: int | None, *, cancelled: bool, **others: Unpack[SentFields]
 ) -> TurnRecord:
-    """Return the record of a turn. `sent_ns`: of the first attempt. `others`: fields that neither request nor answer have."""
+    """Return the record of a turn. `sent_ns`: of the first attempt."""
     metrics, event_ns = answer.metrics, answer.event_ns
     return TurnRecord(
-        **request.place,
+        turn_id=request.turn_id,
+        session_id=request.session_id,
+        turn_index=request.turn_index,
+        class_name=request.class_name,
+        phase=request.phase,
+        planned_ns=request.planned_ns,
+        max_tokens=request.max_tokens,
+        step=request.step,
+        pause=request.pause,
         sent_ns=sent_ns,
         first_event_ns=answer.first_event_ns,
         first_ns=event_ns[0] if event_ns else None,
