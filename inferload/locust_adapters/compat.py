@@ -25,7 +25,7 @@ class Adaptation(Struct, frozen=True):
     name: str
     fits: Callable[[], bool]
     consequence: str
-    apply: Callable[[], object] = lambda: None  # of a function that is called later
+    apply: Callable[[], object] = lambda: None  # nothing: the adaptation is a function that is called later
     figures: bool = False
     workers: bool = False
     required: bool = False

@@ -45,7 +45,8 @@ class FirstOfEach(logging.Filter):
         if not isinstance(error, Exception):
             return True
         if isinstance(error, UsageError):
-            record.msg, record.args = "%s", (": ".join(filter(None, (location(error.__traceback__), str(error)))),)
+            at = location(error.__traceback__)
+            record.msg, record.args = "%s", (str(error) if at is None else f"{at}: {error}",)
         return self._is_first((type(error), _origin(error.__traceback__)))
 
     def take_listeners(self) -> dict[str, int]:

@@ -83,7 +83,10 @@ def _load(options: Any) -> tuple[int, float]:
 
 def _refuse_other_run(environment: Any, asked: Any) -> None:
     """UsageError if a change of the users of a run would give its users another host or scenario."""
-    scenarios = environment.parsed_options.scenario, asked.parsed_options.scenario
-    for name, (current, wanted) in {"host": (environment.host, asked.host), "scenario": scenarios}.items():
+    fields = {
+        "host": (environment.host, asked.host),
+        "scenario": (environment.parsed_options.scenario, asked.parsed_options.scenario),
+    }
+    for name, (current, wanted) in fields.items():
         if (wanted or "") != (current or ""):
             raise UsageError(f"{name}: a run is under way with another one; start again after its end")

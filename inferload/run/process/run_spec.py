@@ -180,12 +180,12 @@ def resolve(options: RunOptions) -> RunSpec:
 def _changes(options: RunOptions, scenario: Scenario) -> dict[str, Any]:
     """Return the values of the scenario that options override, by dotted path."""
     changes = more_gates(scenario, options.gates) | load_changes(options, scenario)
-    keys = {
-        "seed": options.seed,
-        "phases.warmup_s": options.warmup_s,
-        "abort_on": options.abort_on and list(options.abort_on),
-    }
-    changes |= {key: value for key, value in keys.items() if value is not None}
+    if options.seed is not None:
+        changes["seed"] = options.seed
+    if options.warmup_s is not None:
+        changes["phases.warmup_s"] = options.warmup_s
+    if options.abort_on is not None:
+        changes["abort_on"] = list(options.abort_on)
     if options.only is not None:
         changes |= only_class(scenario, options.only, options.users, options.gates)
     return changes

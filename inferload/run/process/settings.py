@@ -99,7 +99,7 @@ def class_options(scenario: Scenario, origin: str, own: ProcessSettings) -> Mapp
         if options.api_key_file is not None:
             key = Credentials(_class_key(name, options.api_key_file, origin), f"the file of class {name}")
             if key.api_key not in own.class_keys:
-                own.class_keys.append(key.api_key or "")
+                own.class_keys.append(key.api_key or "")  # to be redacted
         request = scenario.request
         if options.priority is not None:
             body = freeze({**request.extra_body, "priority": options.priority})

@@ -52,9 +52,6 @@ _MOST_KEYS, _LONGEST_KEY = 32, 48  # of keys that are not used, in the line abou
 _POSITION = 3  # numbers of the position of a turn: offset of the record, its bytes, number of the turn in it
 
 
-_ALL = TraceWindow()
-
-
 class _IndexedSession(Struct, gc=False):
     """Session while it is read. `turns`: for records that are a whole session, its turns without their blocks."""
 
@@ -82,7 +79,7 @@ class TraceIndex:
         self.timed = trace_format.timed
         self.unused: Counter[str] = Counter()  # records, by key that may change the load
         self._observed: Counter[str] = Counter()
-        self._window = window
+        self._window, self._is_whole = window, window == TraceWindow()
         self._sessions: list[_IndexedSession] = []
         self._by_name: dict[str, _IndexedSession | None] = {}  # None: starts outside the window
         self._followed: set[str] = set()  # parents of a turn
@@ -292,7 +289,7 @@ class TraceIndex:
         return session
 
     def _new_session(self, turn: RecordedTurn) -> _IndexedSession | None:
-        if not self.format.ordered or self._window == _ALL:
+        if not self.format.ordered or self._is_whole:
             return _IndexedSession()
         return _IndexedSession() if turn.timed and self._window.holds(turn.at_s - (self._first_s or 0.0)) else None
 

@@ -183,7 +183,8 @@ def place(sessions: Sequence[WekaSession]) -> tuple[list[list[RecordedTurn]], Co
     seen = [entry for main in mains for entry in _entries(main)]
     absolute = sum(_absolute_vote(agent) for agent, _before_s, _next_s in seen) > 0
     at_end = not absolute and sum(_end_vote(*entry) for entry in seen) > 0
-    placed, counts = list[list[RecordedTurn]](), Counter[str]()
+    placed: list[list[RecordedTurn]] = []
+    counts: Counter[str] = Counter()
     if seen:
         entry = f"from the start of the sub-agent, whose entry has the time of its {'result' if at_end else 'start'}"
         counts[f"clock: {'from the start of the session' if absolute else entry}"] = 1
