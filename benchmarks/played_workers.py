@@ -147,14 +147,6 @@ class PlayedClients(list[PlayedClient]):
     def canaries(self) -> None:
         """Return that there are none."""
 
-    def close(self) -> None:
-        """Do nothing: there is no connection."""
-
-    @property
-    def readers(self) -> list[SocketReader]:
-        """The reader that a real worker would have."""
-        return [client.reader for client in self]
-
 
 class PlayedRun(worker_run.WorkerRun):
     """A run whose turns begin at a constant rate, each in a session of its own, and whose folder is not the master's."""

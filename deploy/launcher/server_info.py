@@ -75,7 +75,7 @@ def _by_gpu(rows: Iterable[tuple[str, str]]) -> dict[str, float]:
 def cache_config(host: str, port: int) -> dict[str, str]:
     """Return the labels of `vllm:cache_config_info`; empty without that metric."""
     try:
-        page = probe.text(host, port, "/metrics")
-    except UsageError:
+        samples = PromParser(("vllm:cache_config_info",)).parse(probe.text(host, port, "/metrics"))
+    except (UsageError, ValueError):  # no page, or another one
         return {}
-    return dict(next((sample.labels for sample in PromParser(("vllm:cache_config_info",)).parse(page)), ()))
+    return dict(samples[0].labels) if samples else {}

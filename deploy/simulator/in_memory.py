@@ -92,16 +92,16 @@ class InMemoryServer:
 class ServerEnd(Connection):
     """Server's end of a connection in memory. `closed`: called at its end."""
 
-    __slots__ = ("_bytes", "closed")
+    __slots__ = ("_stand_in", "closed")
 
-    def __init__(self, bytes_: _Socket, hooks: Hooks, closed: Callable[[], None]) -> None:
-        super().__init__(cast(socket.socket, bytes_), hooks)
-        self._bytes, self.closed = bytes_, closed
+    def __init__(self, stand_in: _Socket, hooks: Hooks, closed: Callable[[], None]) -> None:
+        super().__init__(cast(socket.socket, stand_in), hooks)
+        self._stand_in, self.closed = stand_in, closed
 
     def send(self, data: bytes) -> None:
         """Pass bytes of requests to the server."""
         if not self.dead:
-            self._bytes.inbox += data
+            self._stand_in.inbox += data
             self.readable()
 
     def close(self) -> None:

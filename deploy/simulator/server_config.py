@@ -56,6 +56,7 @@ def resolve(arguments: argparse.Namespace) -> ServerConfig:
             f"{arguments.model_tag}: no flag takes this value, and --model already names the model; a switch takes no value"
         )
     check_values(arguments)
+    check_bounds(arguments.custom_histogram_buckets)
     paced = flags.is_paced(arguments)
     preset = find(arguments.hardware or DEFAULT_HARDWARE)
     build = build_of(arguments)
@@ -222,6 +223,5 @@ def check_values(arguments: argparse.Namespace) -> None:
         raise UsageError(f"--gpu-memory-utilization {arguments.gpu_memory_utilization}: above 0, at most 1")
     if arguments.enable_auto_tool_choice and not arguments.tool_call_parser:
         raise UsageError("--enable-auto-tool-choice: needs --tool-call-parser, such as hermes")
-    check_bounds(arguments.custom_histogram_buckets)
     if arguments.tls_key is not None and arguments.tls_cert is None:
         raise UsageError(f"--tls-key {arguments.tls_key}: needs --tls-cert")

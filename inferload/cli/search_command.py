@@ -155,12 +155,12 @@ class _Campaign:
         return looks
 
     def _add(self, looks: Sequence[Look]) -> None:
-        """Print a line about the load of a run, from all runs at it, for each tier."""
+        """Print a line about the load of a run, as the search judges it now, for each tier."""
         self.looks.append(looks)
         used_s = sum(each[0].spent_s for each in self.looks)
         for number, settings in enumerate(self.tiers):
-            here = [each[number] for each in self.looks if each[number].level == looks[0].level]
-            (point,) = bracket.points_of(settings, here)
+            points = bracket.points_of(settings, [each[number] for each in self.looks])  # higher loads decide too
+            point = next(point for point in points if point.level == looks[0].level)
             name = f"  {self._names[number]}: " if self._names else ""
             print(name + line(point, len(self.looks), used_s, self._unit), flush=True)
 

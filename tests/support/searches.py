@@ -13,6 +13,14 @@ from inferload.results.documents.search_document import SearchDocument, Searched
 SLO = "p95(ttft_ms) < 800"
 
 
+def look_of(level: float, turns: int, tpot_ms: float, *, fails: bool = False, ends_s: float = 1.0) -> Look:
+    """A run of 60 s with TPOT about this value. `fails`: one turn in ten; `ends_s`: seconds per second of the begin to the end."""
+    at_s = np.linspace(0, 59, turns)
+    failed = np.where(np.arange(turns) % 10 == 0, float(fails), 0.0)
+    samples = (Samples(at_s, tpot_ms + np.tile((-1.0, 1.0), turns // 2)), Samples(at_s, failed))
+    return Look(level, (Window(60.0, samples, at_s, at_s * ends_s + 0.5),), 65.0)
+
+
 def search_document(shares: dict[float, float]) -> SearchDocument:
     """A search.json: share of turns within the limit by load; then an overloaded load and an invalid run."""
     settings = Settings(slo.parse(SLO), 4.0, 3600.0, 400.0, 10.0)

@@ -198,8 +198,8 @@ class _Run:
                 pipeline.submit(ready.popleft()[1], arrival_ns)
             else:
                 self._record(*pipeline.finish())
-        for waiting in self._scheduler.waiting if arrival_ns == step_ns == _NEVER_NS else ():
-            raise ValueError(f"arrival {self._row[waiting]}: it was never scheduled; raise the limits")
+        if arrival_ns == step_ns == _NEVER_NS and (waiting := self._scheduler.waiting):
+            raise ValueError(f"arrival {self._row[waiting[0]]}: it was never scheduled; raise the limits")
         return self._results()
 
     def _record(self, step: Step, end_ns: int) -> None:

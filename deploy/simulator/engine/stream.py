@@ -29,7 +29,11 @@ def request_of(completion: CompletionRequest) -> Request:
     """Request of the engine for a completion."""
     params = completion.params
     return Request(
-        *(completion.tokens, completion.output_tokens, completion.script.tokens, params.cache_salt, params.reads_cache),
+        completion.tokens,
+        completion.output_tokens,
+        completion.script.tokens,
+        params.cache_salt,
+        params.reads_cache,
         # A requested length is known in advance, the end of the text only when it is sampled.
         ends_itself=completion.ends_itself and completion.output_tokens < completion.output_limit,
     )

@@ -4,7 +4,8 @@ A search doubles or halves the load from a guess until one load meets the SLO an
 the log of the load, and then measures the two loads around the middle, `precision` apart, until both are decided.
 
 The error of `alpha` is divided equally among the runs that fit in the budget. The interval from the highest load that holds to
-the lowest that does not therefore contains the truth with probability 1 - alpha, if attainment falls with load.
+the lowest that does not therefore contains the truth with probability 1 - alpha, if the attainment of each condition falls
+with load.
 """
 
 from collections import Counter

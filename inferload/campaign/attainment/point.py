@@ -101,13 +101,19 @@ def bounds(points: Sequence[Point]) -> Bounds:
 
 
 def by_monotony(points: Sequence[Point]) -> list[Point]:
-    """Decide loads of which each condition holds there or at a higher load, as attainment falls with load.
+    """Decide loads of which each condition holds there or at a higher load, as its attainment falls with load.
 
-    A limit of failures that is met at a high load, with many turns, needs no long measurement at lower ones.
+    A limit of failures that is met at a high load, with many turns, needs no long measurement at lower ones. A condition that
+    holds above a load at which it breaks, or that is overloaded, does not fall with load, and decides no other load.
     """
     above: dict[str, float] = {}  # highest load at which a condition holds
+    broken: set[str] = set()
     for point in sorted(points, key=lambda point: point.level):
-        above |= {each.condition: point.level for each in point.conditions if each.verdict == "holds"}
+        if point.verdict == "overloaded":
+            break
+        verdicts = {each.condition: each.verdict for each in point.conditions}
+        broken |= {name for name, verdict in verdicts.items() if verdict == "breaks"}
+        above |= {name: point.level for name, verdict in verdicts.items() if verdict == "holds" and name not in broken}
     return [
         replace(point, verdict="holds")
         if point.verdict == "undecided"

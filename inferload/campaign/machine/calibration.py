@@ -249,7 +249,7 @@ def stored(directory: Path) -> Calibration | None:
     """Read the calibration in a folder; None if there is no readable one of this format."""
     try:
         return msgspec.json.decode((directory / CALIBRATION).read_bytes(), type=Calibration)
-    except (OSError, msgspec.DecodeError):
+    except (OSError, ValueError):  # also text that is not UTF-8
         return None
 
 

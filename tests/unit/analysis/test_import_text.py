@@ -1,5 +1,6 @@
 """`inferload import` of whole texts: files, names, versions, and the command that it prints."""
 
+import os
 import shlex
 from pathlib import Path
 
@@ -51,7 +52,7 @@ PROSE = st.builds(
 
 
 @given(st.lists(st.lists(PROSE, max_size=3), min_size=len(TEXT) + 1, max_size=len(TEXT) + 1))
-@settings(max_examples=60)
+@settings(max_examples=200 if os.environ.get("INFERLOAD_SOAK") else 60)
 def test_prose_tables_and_code_change_no_command(between: list[list[str]]) -> None:
     """Files and messages follow from the commands alone."""
     lines = [line for prose, command in zip(between, [*TEXT, ""], strict=True) for line in (*prose, command)]

@@ -2,6 +2,7 @@
 
 import copy
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 from random import Random
@@ -351,7 +352,10 @@ def damaged(document: dict[str, Any], choose: Callable[[list[Any]], Any], times:
 
 
 @given(kind=kinds, times=st.integers(1, 8), data=st.data())
-@settings(max_examples=80, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=200 if os.environ.get("INFERLOAD_SOAK") else 80,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
 def test_a_damaged_result_is_read_or_refused_in_one_line_and_never_another_clients(
     tmp_path: Path, kind: str, times: int, data: st.DataObject
 ) -> None:

@@ -191,6 +191,13 @@ def test_invalid_text_is_no_calibration(tmp_path_factory: pytest.TempPathFactory
     assert calibration.stored(tmp_path_factory.getbasetemp()) is None
 
 
+def test_a_damaged_file_is_no_calibration(tmp_path: Path) -> None:
+    calibrated = made({50: good(50)})
+    assert calibrated is not None
+    (tmp_path / CALIBRATION).write_bytes(calibrated.to_json().encode().replace(AT.encode(), b"\xff"))
+    assert calibration.stored(tmp_path) is None
+
+
 @pytest.mark.parametrize("change", [{"format": 2}, {"machine": {"host": "a"}}, {"machine": None}, {"points": None}])
 def test_another_format_is_no_calibration(tmp_path: Path, change: dict[str, object]) -> None:
     calibrated = made({50: good(50)})

@@ -7,6 +7,7 @@ import signal
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,7 @@ from inferload.analysis.report import search_charts, search_page
 from msgspec import structs
 from own_commands import begin
 from run_folders import edited
-from searches import SLO, search_document
+from searches import SLO, look_of, search_document
 
 from inferload import cli
 from inferload.base import rundir
@@ -33,6 +34,7 @@ from inferload.campaign.attainment.point import Look
 from inferload.campaign.attainment.text import going, line, summed_up
 from inferload.campaign.attainment.window import Samples, Window
 from inferload.campaign.journal import Journal, RunEnded
+from inferload.cli import search_command
 from inferload.scenario import scenario as scenarios
 from inferload.scenario.files.yaml_text import as_yaml
 from inferload.turns import turns_file
@@ -308,6 +310,22 @@ def test_doubts_about_a_point_are_printed_with_it() -> None:
     assert any("measured with doubts: 1 of 1 loads" in text for text in summed_up(result))
     (lost,) = bracket.points_of(settings, [Look(20.0, (), 65.0, invalid=True, cause="it was late; use more workers")])
     assert line(lost, 1, 65.0, "sessions/s").endswith("no limit of the server: it was late")
+
+
+def test_the_line_of_a_load_has_its_verdict_by_a_higher_load(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    looks = {40.0: look_of(40.0, 1600, 80.0), 2.0: look_of(2.0, 60, 20.0)}
+    runner = SimpleNamespace(earlier=lambda: [], look=lambda load, _number: [looks[load]])
+    monkeypatch.setattr(search_command, "PointRunner", lambda *_: runner)
+    plan, closed = plan_of(slo="mean(tpot_ms) < 50"), scenarios.load("chat")
+    campaign = search_command._Campaign(tmp_path, plan, closed, Journal(tmp_path))
+    for number, load in enumerate(looks):
+        campaign.look(load, number)
+    high, low = capsys.readouterr().out.splitlines()
+    assert "40 users: breaks; " in high
+    assert "2 users: holds; " in low
+    assert low.endswith(", met at a higher load")
 
 
 def test_the_limit_of_failed_turns_beside_gaps_is_printed() -> None:

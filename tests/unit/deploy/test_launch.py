@@ -22,7 +22,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from inferload.deploy.commands import demo
 from inferload.deploy.commands import deploy as command
-from inferload.deploy.launcher import launch, machine_checks, probe, server_state
+from inferload.deploy.launcher import launch, machine_checks, probe, server_info, server_state
 from inferload.deploy.launcher.server_state import LocalServer
 from inferload.deploy.servers import engines, local
 from inferload.deploy.servers.engines import Command, ServerSpec, command_of
@@ -531,6 +531,21 @@ def test_unavailable_ports_and_addresses_are_refused(state: Path) -> None:
         launch.refuse_taken("127.0.0.1", 80000)
     with pytest.raises(UsageError, match=r"192\.0\.2\.1 is not an address of this machine"):
         local.start(ServerSpec(host="192.0.2.1"))
+
+
+@pytest.mark.parametrize(
+    ("page", "labels"),
+    [
+        ('vllm:cache_config_info{block_size="16",path="a\\\\b"} 1.0\n', {"block_size": "16", "path": "a\\b"}),
+        ("up 1\n", {}),
+        ('\n {"status": "ok"}\n', {}),
+    ],
+)
+def test_the_configuration_of_the_cache_is_that_of_its_metric(
+    page: str, labels: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(probe, "text", lambda *_: page)
+    assert server_info.cache_config("127.0.0.1", 8000) == labels
 
 
 def test_an_unwritable_state_folder_is_refused_without_a_server(state: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -156,3 +156,10 @@ def test_a_value_out_of_range_leaves_the_sizes_open(setting: str, capsys: pytest
     shown = " ".join(capsys.readouterr().out.split())
     assert "sizes not known: " in shown or "fits not known: " in shown
     assert cli.main(["deploy", "show", "llama3-baseline", "--set", setting, "--json"]) == 0
+
+
+def test_buckets_that_the_simulator_lacks_do_not_change_the_sizes() -> None:
+    variant = named("llama3-baseline")
+    other = variant.with_args({"custom-histogram-buckets": {"request_prompt_tokens": [1, 2]}})
+    assert sizing.sizing_of(other) == sizing.sizing_of(variant)
+    assert sizing.weights_gb(other) == sizing.weights_gb(variant)

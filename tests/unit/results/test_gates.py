@@ -1,6 +1,7 @@
 """Gates: evaluation, unknown values, and parse errors."""
 
 import math
+import os
 import re
 from collections.abc import Callable
 from typing import Any
@@ -399,7 +400,7 @@ def test_a_gate_of_other_answers_is_refused_before_the_run(name: str, text: str)
     assert own.gates == ("texts_per_s > 1",), "tasks may send requests of texts"
 
 
-DRAWS = 150
+DRAWS = 300 if os.environ.get("INFERLOAD_SOAK") else 150
 OPPOSITE = {"<": ">=", "<=": ">", ">": "<=", ">=": "<"}
 ENDS = st.none() | st.floats(0, 1e4)
 MEASURED = st.tuples(

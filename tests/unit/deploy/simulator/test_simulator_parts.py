@@ -160,6 +160,18 @@ class TestPacedScheduler:
         scheduler.admit()
         assert second.cached_tokens == 12  # 13 tokens: three full blocks
 
+    @pytest.mark.parametrize("emitted", range(1, 8))
+    def test_a_prompt_hits_the_full_blocks_of_an_answer_that_goes_on(self, emitted: int) -> None:
+        scheduler = paced(10, 100, 4, caching=True)
+        scheduler.submit(first := request(6, output=20))
+        scheduler.admit()
+        for _ in range(emitted):
+            scheduler.advance(first)
+        history = [*first.tokens, *first.answer(0, emitted), "more"]
+        scheduler.submit(second := Request(history, 1, answer_of_name("x")))
+        scheduler.admit()
+        assert second.cached_tokens == (6 + emitted - 1) // 4 * 4  # the newest token is not in the cache yet
+
     def test_the_newest_request_is_preempted_and_resumed_first(self) -> None:
         scheduler = paced(10, 4, 4, caching=False)
         old, new, waiting = request(8, 20), request(8, 20), request(4)
