@@ -178,14 +178,19 @@ class Manifest(Struct, frozen=True, kw_only=True):
 
     @property
     def run(self) -> Run:
-        same = ("id", "seed", "target", "model", "engine", "clock", "versions")
         return Run(
-            **{name: getattr(self, name) for name in same},
+            id=self.id,
             scenario=self.scenario.name or None,
             digest=self.scenario.digest,
             locustfile=None if self.program is None else self.program.digest,
+            seed=self.seed,
+            target=self.target,
+            model=self.model,
+            engine=self.engine,
             stands_for=" and ".join(self.stand_ins) or None,
             started_at=self.started_at or None,
+            clock=self.clock,
+            versions=self.versions,
         )
 
     def known_of(self, run: Run) -> Run:

@@ -266,7 +266,12 @@ class Counts(Struct, frozen=True):
         """Read a JSON document; ValueError if it is not valid."""
         kinds = (Plan, Prompts, Servers, Pass, Course, Workers, Totals, Policies, Defects)
         parts: list[Any] = [msgspec.convert(document, kind) for kind in kinds]
-        return cls(msgspec.convert(document.get("run"), Run), *parts)
+        return cls(msgspec.convert(document, _Head).run, *parts)
+
+
+class _Head(Struct):
+    run: Run
+    format: int = rundir.FORMAT
 
 
 def lasted_s(window: PhaseWindow) -> float:
