@@ -72,17 +72,15 @@ class Phase(Struct, frozen=True, kw_only=True):
 
 
 class WorkerOutcome(Struct, frozen=True):
-    """What the manifest and the counts of a run have of a worker. Offsets are its clocks minus the master's."""
+    """What the manifest and the counts of a run have of a worker."""
 
     name: str
-    wall_offset_ns: Offset = 0
     host: str | None = None
     folder: str | None = None
     readers: tuple[SocketReader, ...] = ()  # by target
     lost: bool = False
     left: bool = False  # it drained by itself while the run went on
     missing_reports: Count = 0
-    turns: Count = 0  # that ended, by its reports
     written: Count | None = None  # records on its disk at its end; None: unknown
     at_hand: Count | None = None  # records in the run directory; None: not counted
     held_back: str | None = None  # why it did not send all of its records
@@ -90,7 +88,7 @@ class WorkerOutcome(Struct, frozen=True):
 
 
 class Worker(WorkerOutcome, frozen=True, kw_only=True):
-    """A worker."""
+    """A worker. Offsets are its clocks minus the master's."""
 
     stripe: Count | None = None
     pid: int | None = None
@@ -99,6 +97,8 @@ class Worker(WorkerOutcome, frozen=True, kw_only=True):
     clock_offset_ns: Offset | None = None
     clock_rtt_ns: Count | None = None
     one_clock: bool = False
+    wall_offset_ns: Offset | None = None
+    turns: Count | None = None
     longest_silence_s: Number | None = None
 
 

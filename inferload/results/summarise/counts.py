@@ -37,10 +37,12 @@ Arm = Literal["cold", "warming", "warm"]
 
 
 class EndedWorker(WorkerOutcome, frozen=True):
-    """One worker. `uncertainty_ns`: of `offset_ns`; None in the master's process."""
+    """One worker. Offsets: its clocks minus the master's. `uncertainty_ns`: of `offset_ns`; None in the master's process."""
 
     offset_ns: int = 0
+    wall_offset_ns: int = 0
     uncertainty_ns: int | None = None
+    turns: int = 0  # that ended, by its reports
 
     @property
     def held_back_records(self) -> int:
