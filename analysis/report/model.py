@@ -91,7 +91,8 @@ def build(
     run = manifest.run if summary is None else manifest.known_of(summary.run)
     level = _level(summary) if others is None else "foreign"
     server = "the simulator" if is_simulated(run.engine) else run.engine or "an unknown engine"
-    title = f"{run.scenario or path.name}{f' on {server}' if others is None else ', by Locust'}"
+    name = run.scenario or path.name
+    title = f"{name} on {server}" if others is None else f"{name}, by Locust"
     unreadable = Notes(tuple(notes))
     readable = unreadable.unless_damaged
     outcome = None if summary is None or level in ("incomplete", "foreign") else summary.outcome

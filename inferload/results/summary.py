@@ -38,9 +38,6 @@ from inferload.turns.states import DROPPED
 from inferload.turns.tally import Tally, TallySet
 
 _LATENCIES = tuple(figure.key for figure in TURN_FIGURES)
-# Counts of turns that a tally has under the same name, and sums over the turns that reported them.
-_SAME = ("ok", "cancelled", "failed", "unfinished", "requests", "retried", "output_tokens_from", "input_tokens_from")
-_REPORTED = ("output_tokens", "input_tokens", "cached_tokens")
 _Of = TypeVar("_Of", bound=Hashable)
 _Latency = Mapping[str, Distribution]  # by measure
 
@@ -187,20 +184,32 @@ def _part(
 
 
 def sessions(tally: Tally) -> Sessions:
-    return Sessions(**{name: getattr(tally, f"sessions_{name}") for name in Sessions.__struct_fields__})
+    return Sessions(
+        planned=tally.sessions_planned,
+        dropped=tally.sessions_dropped,
+        at_limit=tally.sessions_at_limit,
+        started=tally.sessions_started,
+        completed=tally.sessions_completed,
+    )
 
 
 def _turns(tally: Tally) -> TurnCounts:
-    reported: dict[str, Any] = {
-        name: getattr(tally, name) if getattr(tally, f"{name}_from") else None for name in _REPORTED
-    }
     return TurnCounts(
         sent=tally.turns_begun,
-        **{name: getattr(tally, name) for name in _SAME},
-        **reported,
+        ok=tally.ok,
+        cancelled=tally.cancelled,
+        failed=tally.failed,
+        unfinished=tally.unfinished,
+        requests=tally.requests,
+        retried=tally.retried,
         by_failure=dict(sorted(tally.by_failure.items())),
         by_status={str(status): count for status, count in sorted(tally.by_status.items())},
         by_finish_reason=dict(sorted(tally.by_finish_reason.items())),
+        output_tokens=tally.output_tokens if tally.output_tokens_from else None,
+        output_tokens_from=tally.output_tokens_from,
+        input_tokens=tally.input_tokens if tally.input_tokens_from else None,
+        input_tokens_from=tally.input_tokens_from,
+        cached_tokens=tally.cached_tokens if tally.cached_tokens_from else None,
         whole=tally.whole or None,
         texts=tally.texts if tally.whole else None,
     )

@@ -23,7 +23,7 @@ class ServersWindow(Struct, frozen=True):
     they publish them; gauges are those of engines, if they publish them. Rates, and sums of means, count for the part of the time
     for which a server was there.
 
-    Servers for prefill and decode share each request: see `roles`.
+    Servers for prefill and decode share each request (see `roles`); the time to the first token at prefill is that of its answer.
 
     `whole`: a value is unknown if that of one server is; else unknown values are left out.
     """

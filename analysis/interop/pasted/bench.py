@@ -48,7 +48,7 @@ class Translation:
         return next((self.options[name] for name in names if name in self.options), default)
 
     def text(self, file: str) -> str:
-        """Return the scenario file: origin, how to run `file`, its path, what has no equivalent, and the commented document."""
+        """Return the text of the scenario file at `file`: origin, how to run it, options without an equivalent, the document."""
         head = [
             "Translated from",
             f"  {shlex.join([*table.WORDS[self.script], *self.words])}",

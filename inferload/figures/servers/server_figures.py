@@ -6,7 +6,7 @@ scraper, the glossary and the reference pages. Names of other engines' metrics a
 
 from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
-from typing import Annotated, get_args
+from typing import Annotated
 
 from msgspec import Struct
 
@@ -16,7 +16,16 @@ from inferload.figures.pages import metric_names as names
 from inferload.figures.pages.page_kinds import PREFIXES, PageKind
 from inferload.figures.servers.server_blocks import Gpu, Router, Speculation, Transfer, WaitingByReason
 from inferload.figures.servers.server_entry import Histogram, MeanAndMax, ServerFacts
-from inferload.figures.servers.server_figure import GPU, ROUTER, ServerFigure, row, unwanted
+from inferload.figures.servers.server_figure import (
+    GPU,
+    ROUTER,
+    SPEC_DECODE,
+    TIERS,
+    TRANSFER,
+    ServerFigure,
+    row,
+    unwanted,
+)
 from inferload.figures.servers.server_formulas import Count, Gauge, HistogramMean, HitRate, Rate, Ratio, Restarts
 from inferload.figures.servers.tier_figures import Tiers
 
@@ -217,9 +226,12 @@ class Server(ServerFacts, frozen=True, kw_only=True):
     restarts: Annotated[CountOf | None, RESTARTS] = None
 
 
-_BLOCKS = (WaitingByReason, Speculation, Tiers, Transfer, Gpu, Router)
-_TYPES = {name: get_args(get_args(hint)[0])[0] for name, hint in Server.__annotations__.items()}
-BLOCKS: Mapping[str, type[Struct]] = {name: each for name, each in _TYPES.items() if each in _BLOCKS}
+BLOCKS: Mapping[str, type[Struct]] = MappingProxyType(
+    {
+        "waiting_by_reason": WaitingByReason,
+        **{SPEC_DECODE: Speculation, TIERS: Tiers, TRANSFER: Transfer, GPU: Gpu, ROUTER: Router},
+    }
+)
 
 
 def _rows(entry: type[Struct], block: str | None = None) -> Iterator[ServerFigure]:

@@ -72,17 +72,15 @@ class Phase(Struct, frozen=True, kw_only=True):
 
 
 class WorkerOutcome(Struct, frozen=True):
-    """What the manifest and the counts of a run have of a worker. Offsets are its clocks minus the master's."""
+    """What the manifest and the counts of a run have of a worker."""
 
     name: str
-    wall_offset_ns: Offset = 0
     host: str | None = None
     folder: str | None = None
     readers: tuple[SocketReader, ...] = ()  # by target
     lost: bool = False
     left: bool = False  # it drained by itself while the run went on
     missing_reports: Count = 0
-    turns: Count = 0  # that ended, by its reports
     written: Count | None = None  # records on its disk at its end; None: unknown
     at_hand: Count | None = None  # records in the run directory; None: not counted
     held_back: str | None = None  # why it did not send all of its records
@@ -90,7 +88,7 @@ class WorkerOutcome(Struct, frozen=True):
 
 
 class Worker(WorkerOutcome, frozen=True, kw_only=True):
-    """A worker."""
+    """A worker. Offsets are its clocks minus the master's."""
 
     stripe: Count | None = None
     pid: int | None = None
@@ -99,6 +97,8 @@ class Worker(WorkerOutcome, frozen=True, kw_only=True):
     clock_offset_ns: Offset | None = None
     clock_rtt_ns: Count | None = None
     one_clock: bool = False
+    wall_offset_ns: Offset | None = None
+    turns: Count | None = None
     longest_silence_s: Number | None = None
 
 
@@ -178,14 +178,19 @@ class Manifest(Struct, frozen=True, kw_only=True):
 
     @property
     def run(self) -> Run:
-        same = ("id", "seed", "target", "model", "engine", "clock", "versions")
         return Run(
-            **{name: getattr(self, name) for name in same},
+            id=self.id,
             scenario=self.scenario.name or None,
             digest=self.scenario.digest,
             locustfile=None if self.program is None else self.program.digest,
+            seed=self.seed,
+            target=self.target,
+            model=self.model,
+            engine=self.engine,
             stands_for=" and ".join(self.stand_ins) or None,
             started_at=self.started_at or None,
+            clock=self.clock,
+            versions=self.versions,
         )
 
     def known_of(self, run: Run) -> Run:

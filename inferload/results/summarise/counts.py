@@ -37,10 +37,12 @@ Arm = Literal["cold", "warming", "warm"]
 
 
 class EndedWorker(WorkerOutcome, frozen=True):
-    """One worker. `uncertainty_ns`: of `offset_ns`; None in the master's process."""
+    """One worker. Offsets: its clocks minus the master's. `uncertainty_ns`: of `offset_ns`; None in the master's process."""
 
     offset_ns: int = 0
+    wall_offset_ns: int = 0
     uncertainty_ns: int | None = None
+    turns: int = 0  # that ended, by its reports
 
     @property
     def held_back_records(self) -> int:
@@ -266,7 +268,12 @@ class Counts(Struct, frozen=True):
         """Read a JSON document; ValueError if it is not valid."""
         kinds = (Plan, Prompts, Servers, Pass, Course, Workers, Totals, Policies, Defects)
         parts: list[Any] = [msgspec.convert(document, kind) for kind in kinds]
-        return cls(msgspec.convert(document.get("run"), Run), *parts)
+        return cls(msgspec.convert(document, _Head).run, *parts)
+
+
+class _Head(Struct):
+    run: Run
+    format: int = rundir.FORMAT
 
 
 def lasted_s(window: PhaseWindow) -> float:

@@ -90,6 +90,11 @@ def test_the_documents_of_a_run_have_their_types() -> None:
     assert typed(SEARCH[rundir.SEARCH], SearchDocument) == search_document({4.0: 0.99, 8.0: 0.7})
 
 
+def test_what_a_manifest_lacks_of_a_worker_is_unknown() -> None:
+    worker = typed({"workers": [{"name": "w0", "turns": None}]}, Manifest).workers[0]
+    assert (worker.turns, worker.wall_offset_ns, worker.written) == (None, None, None)
+
+
 @pytest.mark.soak
 @pytest.mark.timeout(3600)
 def test_every_odd_value_is_listed(run: Path) -> None:

@@ -287,6 +287,19 @@ def test_damaged_counts_are_named(changes: dict[str, Any], tmp_path: Path) -> No
         refresh(OpenRun(run_dir))
 
 
+@pytest.mark.parametrize(
+    ("changes", "key"), [({"run": None}, "run"), ({"run": {"seed": "x"}}, "run.seed"), ({"format": "x"}, "format")]
+)
+def test_a_damaged_value_of_the_counts_is_named_with_its_path(
+    changes: dict[str, Any], key: str, tmp_path: Path
+) -> None:
+    run_dir = run_of(tmp_path / "run", records(5))
+    document = json.loads((run_dir / rundir.COUNTS).read_text())
+    (run_dir / rundir.COUNTS).write_text(json.dumps(document | changes))
+    with pytest.raises(UsageError, match=rf"at `\$\.{key}`"):
+        refresh(OpenRun(run_dir))
+
+
 def test_without_the_earlier_run_expected_hits_are_omitted(tmp_path: Path) -> None:
     turns = records(4)
     cold = run_of(tmp_path / "run", turns)
