@@ -2,8 +2,9 @@
 
 import json
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Self
 
 import gevent
 from gevent.event import Event
@@ -14,7 +15,7 @@ from inferload.base.tls import TlsSettings
 from inferload.client.client import ClientSettings, standing_headers
 from inferload.client.connection.connect import USE_CLIENT_CERT, Dialer, DialError
 from inferload.client.connection.http1 import Http1Error, request_bytes
-from inferload.client.connection.reply import CertificateRefused, HttpReply
+from inferload.client.connection.reply import AnyConnection, CertificateRefused, HttpReply
 from inferload.turns.record import Failure
 
 MAX_PAGE_BYTES = 32 * 1024 * 1024
@@ -59,14 +60,30 @@ class Fetched:
             return None
 
 
+class _Closed(Exception):
+    """The server had closed a kept connection."""
+
+
 class Fetcher:
-    """HTTP client for one server, with one connection per request."""
+    """HTTP client for one server, with one connection per request; within `with fetcher` one for all while the server keeps it."""
 
     def __init__(self, settings: ClientSettings, timeout_s: float = 30.0) -> None:
         self._settings = settings
         self._timeout_s = timeout_s
         self._dialer = Dialer(settings.target, settings.tls, min(settings.timeouts.connect_s, timeout_s))
         self._headers = {"Accept": "application/json", **standing_headers(settings), **self._dialer.request_headers}
+        self._keeps = False
+        self._kept: AnyConnection | None = None  # idle
+
+    def __enter__(self) -> Self:
+        self._keeps = True
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        self._keeps = False
+        if self._kept is not None:
+            self._kept.close()
+            self._kept = None
 
     def get(self, path: str) -> Fetched:
         """Send a GET request to a path of the server's origin. Raise FetchError without a complete response."""
@@ -79,27 +96,46 @@ class Fetcher:
         return self._exchange(path, request_bytes("POST", self._dialer.request_path_prefix + path, headers, body))
 
     def _exchange(self, path: str, request: bytes) -> Fetched:
+        kept, self._kept = self._kept, None
+        if kept is not None:
+            if kept.refresh():
+                with suppress(_Closed):
+                    return self._asked(kept, path, request)
+            kept.close()
         try:
             connection = self._dialer.dial()
         except DialError as error:
             raise FetchError(error.failure, error.why, error.remedy) from error
+        return self._asked(connection, path, request)
+
+    def _asked(self, connection: AnyConnection, path: str, request: bytes) -> Fetched:
+        """Send a request. Raise _Closed if the server has closed a kept connection, perhaps while the request was on its way."""
         done = Event()
+        reply = connection.expect(done.set)
         try:
             with gevent.Timeout(self._timeout_s):
-                reply = connection.expect(done.set)
                 if rest := connection.offer(request):
                     connection.send_rest(rest)
                 while not done.wait(_SIZE_CHECK_S):
                     self._check_size(path, reply)
             self._check_size(path, reply)
-            return self._fetched(reply)
+            if not reply.complete and _is_crossed(connection, reply):
+                raise _Closed
+            fetched = self._fetched(reply)
+            if self._keeps and reply.head and reply.head.keep_alive and not (reply.surplus or connection.closed):
+                connection.release()
+                self._kept = connection
+            return fetched
         except gevent.Timeout:
             why = f"{self._settings.target.origin} gave no answer within {self._timeout_s:g} s"
             raise FetchError(Failure.TIMEOUT_TURN, why) from None
         except (OSError, Http1Error) as error:
+            if _is_crossed(connection, reply):
+                raise _Closed from error
             raise FetchError(Failure.BAD_HTTP, f"{self._settings.target.origin}: {error}") from error
         finally:
-            connection.close()
+            if connection is not self._kept:
+                connection.close()
 
     def _check_size(self, path: str, reply: HttpReply) -> None:
         if reply.body_bytes > MAX_PAGE_BYTES:
@@ -141,3 +177,8 @@ class Fetcher:
     def _tls_error(self) -> FetchError:
         target = self._settings.target
         return FetchError(Failure.TLS, f"{target.origin}: the port expects TLS", f"use {target.other_scheme.url}")
+
+
+def _is_crossed(connection: AnyConnection, reply: HttpReply) -> bool:
+    """Return True if the server may have closed a kept connection before the request: it has sent no byte since."""
+    return connection.turns > 1 and reply.last_ns is None

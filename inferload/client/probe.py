@@ -122,11 +122,11 @@ def model_of(settings: ClientSettings, found: ModelList, sent: SentTurns) -> str
 
 def facts_of(settings: ClientSettings, found: ModelList, model: str, sent: SentTurns) -> ServerFacts:
     """Request version and tokenizer of a server, to which requests of turns were `sent` before."""
-    fetcher = Fetcher(settings)
     sent.gateway = sent.gateway or found.gateway
-    engine = _engine(fetcher, settings, found.models)
+    with Fetcher(settings) as fetcher:
+        engine = _engine(fetcher, settings, found.models)
+        tokenizer = form_of(replace(settings, model=model), fetcher)
     longest = next((entry.max_model_len for entry in found.models if entry.name == model), None) or engine.slots
-    tokenizer = form_of(replace(settings, model=model), fetcher)
     return ServerFacts(
         found.target, model, found.names, engine.name, engine.version, longest, tokenizer, engine.stands_for, sent
     )

@@ -80,9 +80,9 @@ def form_of(settings: ClientSettings, fetcher: Fetcher | None = None) -> Tokeniz
     return None
 
 
-def chat_tokenizer(settings: ClientSettings) -> TokenizeChat:
+def chat_tokenizer(settings: ClientSettings, fetcher: Fetcher | None = None) -> TokenizeChat:
     """Return a function from a chat to its token ids (POST /tokenize); they are None if the server returns none."""
-    fetcher, path = Fetcher(settings), settings.target.page_path(_PATH)
+    fetcher, path = fetcher or Fetcher(settings), settings.target.page_path(_PATH)
 
     def ids(chat: Sequence[tuple[str, str]], opened: bool) -> list[int] | None:
         messages = [{"role": role, "content": text} for role, text in chat]

@@ -74,6 +74,7 @@ class ChatSessions(Opened):
         distributions = (workload.think_time_s, workload.prompt_tokens or ONE, workload.output_tokens or ONE)
         constant = all(isinstance(distribution, Constant) for distribution in (turns, *distributions))
         self.draws = self._source.draws or documents is not None or not constant
+        self.alike = self._source.alike and not self.draws and workload.context is None
         self._turns: Callable[[Random], int] = partial(draw_count, turns)
         self._numbers: Callable[[Random], _Numbers] = partial(_numbers, *distributions)
         if not self.draws:  # constants need no random numbers

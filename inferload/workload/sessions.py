@@ -103,6 +103,12 @@ class Sessions:
         """True if a repeated script sends the same requests if the answers have the same lengths."""
         return not any(workload.kind in REACTING for _name, workload in self._classes)
 
+    @property
+    def alike(self) -> bool:
+        """True if all sessions have the same turns of the same lengths."""
+        opened = [*self.open().values()]
+        return len(opened) == len(self._classes) == 1 and opened[0].alike
+
     def open(self) -> Mapping[str, Opened]:
         """Open the data of all classes. UsageError (one line) for missing or malformed data."""
         return {name: self._open(name, workload) for name, workload in self._classes if workload.kind in OPENERS}

@@ -58,6 +58,8 @@ Notes = Counter[str]
 class DataFacts(Protocol):
     """Facts on the data or the text source of one class, for plan and manifest."""
 
+    alike: bool = False  # all sessions have the same turns of the same lengths
+
     @property
     def digest(self) -> str | None:
         """Digest of the data, equal on all machines; None without a file."""

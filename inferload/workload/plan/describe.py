@@ -75,15 +75,16 @@ def describe(scenario: Scenario, data: DataContext | None = None) -> str:
     return "\n".join(row_text(title, lines) for title, lines in plan_of(scenario, data).rows if lines)
 
 
-def plan_of(scenario: Scenario, data: DataContext | None = None, *, hits: bool = True) -> Plan:
+def plan_of(scenario: Scenario, data: DataContext | None = None, *, totals: bool = True) -> Plan:
     """Return the plan. Without requests that are known before the run, the rows on them have no lines.
 
-    `hits`: with the rows on the prefix cache, which take most of the time.
+    `totals`: with the rows on all sessions together and on the prefix cache, which take most of the time.
     """
     source = Sessions(scenario, data)
-    load = loads.planned_load(scenario, source, loads.SampleSize(SAMPLE, SAMPLE_TURNS))
+    draw = loads.planned_load if totals else loads.drawn_load
+    load = draw(scenario, source, loads.SampleSize(SAMPLE if totals or not source.alike else 1, SAMPLE_TURNS))
     sample = expected(load.sessions)
-    drawn = _drawn_rows(scenario, source, load, sample, hits) if sample.prompt_tokens else {"session": _data(source)}
+    drawn = _drawn_rows(scenario, source, load, sample, totals) if sample.prompt_tokens else {"session": _data(source)}
     known = {
         "scenario": [f"{scenario.name}, seed {scenario.seed}, digest {scenario.digest[:12]}"],
         **dict(fixed_load_rows(scenario)),
@@ -106,23 +107,27 @@ def fixed_load_rows(scenario: Scenario) -> list[Row]:
 
 
 def _drawn_rows(
-    scenario: Scenario, source: Sessions, load: loads.PlannedLoad, sample: Expected, hits: bool
+    scenario: Scenario, source: Sessions, load: loads.PlannedLoad, sample: Expected, totals: bool
 ) -> dict[str, list[str]]:
     """Return the rows on drawn sessions."""
-    streamed = ENDPOINTS[scenario.request.endpoint].streamed
-    cache = PlannedCache(scenario, load.sessions) if hits and (streamed or isinstance(scenario.workload, Mix)) else None
     missing, estimated = _not_counted(load), _estimated(source, load)
-    canary = scenario.canary
-    beside = [] if canary is None else [f"a canary request beside {percent(canary.share)} of the turns, in addition"]
     limits = (f"{note}: {count:,} times in {sample.sessions:,} drawn sessions" for note, count in source.notes.items())
-    return {
-        "classes": cache.class_lines() if cache else [],
-        "data": _data(source),
+    rows = {
         "session": [*_session(sample), *limits, *missing],
         "request": [*_request(scenario, sample), *estimated, *missing],
+    }
+    if not totals:
+        return rows
+    streamed = ENDPOINTS[scenario.request.endpoint].streamed
+    cache = PlannedCache(scenario, load.sessions) if streamed or isinstance(scenario.workload, Mix) else None
+    canary = scenario.canary
+    beside = [] if canary is None else [f"a canary request beside {percent(canary.share)} of the turns, in addition"]
+    return rows | {
+        "classes": cache.class_lines() if cache else [],
+        "data": _data(source),
         "load": [*_load(scenario, load, sample), *_in_all(load), *beside, *estimated, *missing],
         "numbers": [*_numbers(scenario, load), *missing],
-        "cache": [*cache.cache_lines(), *missing] if cache and streamed else _texts_cache(scenario.cache) * hits,
+        "cache": [*cache.cache_lines(), *missing] if cache and streamed else _texts_cache(scenario.cache),
     }
 
 

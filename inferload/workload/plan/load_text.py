@@ -43,7 +43,7 @@ def load_text(scenario: Scenario, marks: Sequence[Mark], data: DataContext | Non
     rows, sample = fixed_load_rows(scenario), None
     if data is not None:
         with suppress(UsageError):  # a file may be gone since the run
-            plan = plan_of(scenario, data, hits=False)
+            plan = plan_of(scenario, data, totals=False)
             rows, sample = [row for row in plan.rows if row[0] in _DRAWN], plan.sample
     changes = [mark for mark in marks if mark.kind == "users"]
     by = {title: [mark for mark in changes if mark.by == name] for name, title in _CHANGED_BY.items()}

@@ -60,10 +60,11 @@ def planned_load(scenario: Scenario, source: Sessions, sample: SampleSize) -> Pl
     """Draw the first sessions of a run and estimate the totals. UsageError for unreadable data."""
     phases = scenario.phases
     start_s, end_s = _window(scenario)
-    sessions, whole = _drawn(scenario, source, sample)
+    load = drawn_load(scenario, source, sample)
+    sessions, whole = load.sessions, load.whole
     unknown = not source.repeatable and any(not session.turns for session in sessions)
     if unknown and (phases.turns is not None or not any(session.sent for session in sessions)):
-        return PlannedLoad(sessions, whole)
+        return load
     if whole:
         count: float | None = sum(session.arrives_s >= start_s for session in sessions)
         measured = [(turn, 1.0) for one in sessions for turn in one.sent if one.arrives_s + turn.at_s >= start_s]
@@ -95,8 +96,8 @@ def _window(scenario: Scenario) -> tuple[float, float]:
     return start_s, inf if phases.measure_s is None else start_s + phases.measure_s
 
 
-def _drawn(scenario: Scenario, source: Sessions, sample: SampleSize) -> tuple[tuple[PlannedSession, ...], bool]:
-    """Return the first sessions of the run, and whether there are no others."""
+def drawn_load(scenario: Scenario, source: Sessions, sample: SampleSize) -> PlannedLoad:
+    """Draw the first sessions of a run, without the totals. UsageError for unreadable data."""
     most_sessions, most_turns = scenario.phases.sessions or inf, scenario.phases.turns or inf
     start_s, end_s = _window(scenario)
     sessions: list[PlannedSession] = []
@@ -105,7 +106,7 @@ def _drawn(scenario: Scenario, source: Sessions, sample: SampleSize) -> tuple[tu
         if measured >= most_sessions or measured_turns >= most_turns:
             break
         if len(sessions) >= sample.sessions or turns >= sample.turns:
-            return tuple(sessions), False
+            return PlannedLoad(tuple(sessions), whole=False)
         begun = source.begin(arrival.index)
         planned = tuple(outline(begun.script, arrival.index))
         sent = tuple(turn for turn in planned if arrival.due_s + turn.at_s < end_s)
@@ -114,7 +115,7 @@ def _drawn(scenario: Scenario, source: Sessions, sample: SampleSize) -> tuple[tu
         if arrival.due_s >= start_s:
             measured += 1
             measured_turns += len(sent)
-    return tuple(sessions), True
+    return PlannedLoad(tuple(sessions), whole=True)
 
 
 def _starts(scenario: Scenario, source: Sessions, end_s: float) -> Callable[[float, float], float | None]:

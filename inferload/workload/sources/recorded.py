@@ -46,7 +46,7 @@ class Reader(Protocol):
 class RecordedSource:
     """Sessions of a data set within its filters, in seeded order."""
 
-    draws = False
+    draws = alike = False
 
     def __init__(
         self, source: Recorded, reader: Reader, class_name: str, data: DataContext, answers: AnswerLengths

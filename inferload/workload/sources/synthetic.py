@@ -23,6 +23,7 @@ class SyntheticSource(Source):
 
     digest: str | None = None
     draws = False
+    alike = True
 
     def __init__(self, source: Any, _class_name: str, data: DataContext, _answers: AnswerLengths) -> None:
         self._source, self._seed = source, data.seed
@@ -44,6 +45,7 @@ class RandomLengthSource(SyntheticSource):
     """
 
     draws = True
+    alike = False
     _source: RandomLengths
 
     def __init__(self, source: RandomLengths, *others: Any) -> None:
@@ -107,6 +109,7 @@ def around(mean: int, ratio: float, rng: Random) -> int:
 class PrefixSource(SyntheticSource):
     """Single requests with one of several prefixes; `prefixes` consecutive sessions use each prefix once."""
 
+    alike = False
     _source: PrefixRepetition
 
     def __init__(self, source: PrefixRepetition, *others: Any) -> None:

@@ -59,6 +59,45 @@ def test_a_reply_at_the_size_limit_is_accepted(serve: Callable[[Script], ClientS
 
 
 @pytest.mark.parametrize(
+    ("script", "connections"),
+    [
+        (send(page(b"{}")), 1),
+        (send(page(b"{}", lines="Connection: close\r\n")), 4),
+        (send(page(b"{}"), close=True), 4),  # without a word: found closed, or closed while the request is on its way
+        (send(CLOSES + b"{}", close=True), 4),
+        (send(page(b"{}") + b"more"), 4),
+    ],
+)
+def test_requests_have_one_connection_while_the_server_keeps_it(script: Script, connections: int) -> None:
+    server = ScriptedServer([script])
+    with Fetcher(ClientSettings(Target.parse(server.url), "m")) as fetcher:
+        assert [fetcher.post("/x", {"n": n}).json() for n in range(4)] == [{}] * 4
+    server.close()
+    assert server.connections == connections
+    assert len(server.requests) >= 4
+
+
+def test_a_request_that_a_kept_connection_does_not_answer_is_sent_again() -> None:
+    """Once, on another connection; an answer that has begun is not asked for again."""
+
+    def cut(begun: bytes) -> Script:
+        return send(begun, close=True)
+
+    server = ScriptedServer(
+        [send(page(b"1")), cut(b""), send(page(b"2")), cut(b""), cut(b""), send(page(b"3")), cut(HEAD)]
+    )
+    with Fetcher(ClientSettings(Target.parse(server.url), "m")) as fetcher:
+        assert [fetcher.get("/x").json() for _ in range(2)] == [1, 2]
+        with pytest.raises(FetchError):
+            fetcher.get("/x")
+        assert fetcher.get("/x").json() == 3
+        with pytest.raises(FetchError):
+            fetcher.get("/x")
+    server.close()
+    assert len(server.requests) == 7
+
+
+@pytest.mark.parametrize(
     "body",
     [
         b"[" * 100_000,

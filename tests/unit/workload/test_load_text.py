@@ -10,6 +10,7 @@ from inferload.scenario.scenario import Scenario, from_text, load
 from inferload.workload.content.data import DataContext
 from inferload.workload.plan.describe import describe
 from inferload.workload.plan.load_text import load_text
+from inferload.workload.sessions import Sessions
 
 CHAT = """\
 schema: 1
@@ -33,6 +34,30 @@ def test_every_line_is_a_line_of_the_plan(name: str) -> None:
     planned = describe(loaded, data).splitlines()
     assert {line.split()[0] for line in lines} >= {"arrivals", "phases"}
     assert list(dict.fromkeys(line for line in planned if line in lines)) == lines  # some lines are in several rows
+
+
+WORKLOADS = [
+    ("turns: 3, think_time_s: 2, system_prompt_tokens: 100", True),
+    ("turns: 2, history: recorded, system_prompt_shared_by: session, system_prompt_tokens: 9", True),
+    ("group: {samples: 3}", True),
+    ("turns: 2, source: {kind: synthetic}", True),
+    ("turns: {dist: geometric, mean: 2}", False),
+    ("turns: 2, context: {limit_tokens: 60, then: stop}", False),
+    ("documents: {count: 5, tokens: {dist: uniform, min: 1, max: 9}}", False),
+]
+
+
+@pytest.mark.parametrize("arrivals", ["{kind: closed, users: 4, spawn_per_s: 1}", "{kind: poisson, sessions_per_s: 9}"])
+@pytest.mark.parametrize(("workload", "alike"), WORKLOADS)
+def test_one_of_sessions_that_are_alike_stands_for_all(
+    workload: str, alike: bool, arrivals: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = f"{{kind: chat, prompt_tokens: 20, output_tokens: 10, {workload}}}"
+    loaded = from_text(f"schema: 1\nname: x\nworkload: {whole}\narrivals: {arrivals}\nphases: {{measure_s: 60}}\n", "x")
+    assert Sessions(loaded).alike == alike
+    text = load_text(loaded, (), DataContext())
+    monkeypatch.setattr(Sessions, "alike", False)
+    assert load_text(loaded, (), DataContext()) == text
 
 
 @pytest.mark.parametrize(

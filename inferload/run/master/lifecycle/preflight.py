@@ -145,16 +145,19 @@ def _counted(spec: RunSpec, own: ProcessSettings, facts: ServerFacts, opened: Ma
     if facts.tokenizer is None:
         return _estimated(data, f"{url} has no /tokenize with plausible counts")
     settings = client_settings(spec.scenario, facts.target, facts.model, own, "preflight")
-    tokenize = tokenizer(settings, facts.tokenizer)
-    try:
-        vocabulary = calibrate(tokenize, Sessions(spec.scenario).times())
-        if (vocabulary.error or 0.0) > MOST_ERROR:
-            return _estimated(data, f"{url}: its /tokenize counts words with an error of {percent(vocabulary.error)}")
-        data = _data(spec, opened, tokenize)
-    except FetchError as error:
-        return _estimated(data, f"{url}: /tokenize failed ({error})")
-    if facts.tokenizer.chats and ENDPOINTS[spec.scenario.request.endpoint].chat_template:
-        template = measure(chat_tokenizer(settings))
+    with Fetcher(settings) as fetcher:
+        tokenize = tokenizer(settings, facts.tokenizer, fetcher)
+        try:
+            vocabulary = calibrate(tokenize, Sessions(spec.scenario).times())
+            if (vocabulary.error or 0.0) > MOST_ERROR:
+                return _estimated(
+                    data, f"{url}: its /tokenize counts words with an error of {percent(vocabulary.error)}"
+                )
+            data = _data(spec, opened, tokenize)
+        except FetchError as error:
+            return _estimated(data, f"{url}: /tokenize failed ({error})")
+        if facts.tokenizer.chats and ENDPOINTS[spec.scenario.request.endpoint].chat_template:
+            template = measure(chat_tokenizer(settings, fetcher))
     return Counted(vocabulary, template, data)
 
 
