@@ -16,7 +16,6 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 
 import gevent
-import hypothesis
 import pytest
 
 TESTS = Path(__file__).parent
@@ -75,9 +74,14 @@ class Queue:
                 yield item
 
 
-@hypothesis.given(hypothesis.strategies.integers())
-def first_example(_drawn: int) -> None:
-    """Draw. Hypothesis reads the constants of all modules for its first example: here once for all processes."""
+def draw_first_example() -> None:
+    """Draw from Hypothesis, which reads the constants of all modules for its first example: here once for all processes."""
+    import hypothesis  # later than pytest, which rewrites its modules
+
+    @hypothesis.given(hypothesis.strategies.integers())
+    def example(_drawn: int) -> None: ...
+
+    example()
 
 
 @dataclass
@@ -114,7 +118,7 @@ class SideBySide:
         starting = Queue("starting", [by_file[file] for file in self._groups.starting])
         others = Queue("others", [by_file[file] for file in self._groups.others], low_priority=True)
         session.config._tmp_path_factory.getbasetemp()  # type: ignore[attr-defined] # one folder of all processes
-        first_example()
+        draw_first_example()
         gc.set_threshold(20_000, 20)  # without the collected modules the usual ones collect all objects again and again
         gc.enable()
         try:
