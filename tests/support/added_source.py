@@ -4,11 +4,12 @@ It is a program, since the union of the sources is built when its module is impo
 """
 
 import contextlib
-import importlib.util
 import io
 import json
 import sys
 from pathlib import Path
+
+from added_rows import changed, refused
 
 MODULE, END = "inferload.scenario.schema.sources", "if TYPE_CHECKING:\n    Source ="
 TEXT = """
@@ -19,15 +20,8 @@ class Lines(FileSource):
 
 
 """
-spec = importlib.util.find_spec(MODULE)
-assert spec is not None
-assert spec.origin is not None
-classes, end, rest = Path(spec.origin).read_text(encoding="utf-8").partition(END)
-assert end
-schema = sys.modules[MODULE] = importlib.util.module_from_spec(spec)
-exec(compile(classes + TEXT + end + rest, spec.origin, "exec"), vars(schema))
+changed(MODULE, (END, TEXT))
 
-from inferload.base.errors import UsageError  # noqa: E402
 from inferload.cli import main  # noqa: E402
 from inferload.scenario import reference  # noqa: E402
 from inferload.scenario.scenario import from_text  # noqa: E402
@@ -55,15 +49,6 @@ arrivals: {kind: closed, users: 1, spawn_per_s: 1}
 phases: {measure_s: 6}
 """
 (folder / "small.yaml").write_text(SCENARIO)
-
-
-def refused(text: str) -> str:
-    """Return the text of the error for a scenario."""
-    try:
-        from_text(text, "x.yaml")
-    except UsageError as error:
-        return str(error)
-    raise AssertionError(text)
 
 
 def printed(*arguments: str) -> str:
