@@ -10,6 +10,8 @@ from collections.abc import Sequence
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from zlib import crc32
 
+from acceptor import Acceptor
+
 _NOT_FORWARDED = ("connection", "keep-alive", "transfer-encoding", "content-length")
 
 
@@ -99,22 +101,18 @@ class ConnectionBalancer:
 
     def __init__(self, ports: Sequence[int]) -> None:
         self._turn = itertools.cycle(ports)
-        self._listener = socket.create_server(("127.0.0.1", 0), backlog=128)
-        self.url = f"http://127.0.0.1:{self._listener.getsockname()[1]}"
-        threading.Thread(target=self._accept, daemon=True).start()
+        self._acceptor = Acceptor(self._take)
+        self.url = f"http://127.0.0.1:{self._acceptor.port}"
 
     def close(self) -> None:
-        self._listener.close()
+        self._acceptor.close()
 
-    def _accept(self) -> None:
-        with contextlib.suppress(OSError):
-            while True:
-                client, _ = self._listener.accept()
-                server = socket.create_connection(("127.0.0.1", next(self._turn)))
-                for end in (client, server):
-                    end.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-                for pair in ((client, server), (server, client)):
-                    threading.Thread(target=_relay, args=pair, daemon=True).start()
+    def _take(self, client: socket.socket) -> None:
+        server = socket.create_connection(("127.0.0.1", next(self._turn)))
+        for end in (client, server):
+            end.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        for pair in ((client, server), (server, client)):
+            threading.Thread(target=_relay, args=pair, daemon=True).start()
 
 
 def _relay(source: socket.socket, sink: socket.socket) -> None:

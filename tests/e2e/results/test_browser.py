@@ -115,7 +115,7 @@ def assert_list_is_sorted_and_filtered(page: LocustPage) -> None:
     browser.get(f"{page.url}inferload/runs")
     browser.find_element(By.LINK_TEXT, "TTFT p95, ms").click()
     # In parentheses if a busy machine made the run invalid.
-    values = [float(cell.split()[0].strip("()")) for cell in browser.execute_script(COLUMN, "TTFT p95, ms")]
+    values = [number(text.split()[0].strip("()")) for text in browser.execute_script(COLUMN, "TTFT p95, ms")]
     assert len(values) == 2
     assert values == sorted(values, reverse=True)
     chromium.resize(browser, 390, 844)
@@ -170,9 +170,8 @@ def assert_statistics_are_the_records(page: LocustPage, run_dir: Path) -> None:
     shown, turns = page.statistics(), locust_process.turns_of(run_dir)
     gaps_ms = [(late - early) / 1e6 for turn in turns for early, late in pairwise(turn["event_ns"])]
     ttft_ms = [(turn["first_ns"] - turn["sent_ns"]) / 1e6 for turn in turns]
-    assert int(shown["TURN"]["# Requests"]) == int(shown[""]["# Requests"]) == len(turns)
-    assert int(shown["TTFT"]["# Requests"]) == len(turns)
-    assert int(shown["ITL"]["# Requests"]) == len(gaps_ms)
+    for row, count in (("TURN", len(turns)), ("", len(turns)), ("TTFT", len(turns)), ("ITL", len(gaps_ms))):
+        assert cell(shown, row, "# Requests") == count, row
     for row, values_ms in (("ITL", gaps_ms), ("TTFT", ttft_ms)):
         # stricter than Locust's rounding to whole milliseconds; Locust's rank of the median may differ by one
         ordered, middle = sorted(values_ms), (len(values_ms) - 1) // 2
@@ -181,4 +180,9 @@ def assert_statistics_are_the_records(page: LocustPage, run_dir: Path) -> None:
 
 
 def cell(shown: dict[str, dict[str, str]], row: str, column: str) -> float:
-    return float(shown[row][column])
+    return number(shown[row][column])
+
+
+def number(text: str) -> float:
+    """Return the value of a number with separators of thousands."""
+    return float(text.replace(",", ""))

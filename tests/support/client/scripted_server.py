@@ -10,6 +10,8 @@ import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from acceptor import Acceptor
+
 Script = Callable[[socket.socket, bytes], None]
 
 
@@ -21,24 +23,19 @@ class ScriptedServer:
         self.connections = 0
         self._scripts = scripts
         self._tls = tls
-        self._listener = socket.create_server(("127.0.0.1", 0))
-        self.port = self._listener.getsockname()[1]
-        self._thread = threading.Thread(target=self._accept, daemon=True)
-        self._thread.start()
+        self._acceptor = Acceptor(self._take)
+        self.port = self._acceptor.port
 
     @property
     def url(self) -> str:
         return f"{'https' if self._tls else 'http'}://127.0.0.1:{self.port}"
 
     def close(self) -> None:
-        self._listener.close()
+        self._acceptor.close()
 
-    def _accept(self) -> None:
-        with contextlib.suppress(OSError):
-            while True:
-                sock, _ = self._listener.accept()
-                self.connections += 1
-                threading.Thread(target=self._serve, args=(sock,), daemon=True).start()
+    def _take(self, sock: socket.socket) -> None:
+        self.connections += 1
+        threading.Thread(target=self._serve, args=(sock,), daemon=True).start()
 
     def _serve(self, sock: socket.socket) -> None:
         with contextlib.suppress(OSError), sock:

@@ -1,13 +1,16 @@
 """File descriptors reserved for the run's files, and errors at the limit of open files."""
 
+import functools
+import gc
 import os
 import resource
 import socket
-from collections.abc import Iterator
+import traceback
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-import gevent
+import gevent.os
 import pytest
 
 from inferload.base.errors import UsageError
@@ -22,7 +25,7 @@ from inferload.turns.record import Failure
 
 @contextmanager
 def room_for(connections: int) -> Iterator[None]:
-    """Limit open files to the reserve and `connections` more; one lower descriptor stays free."""
+    """Limit open files to the reserve and `connections` more; one lower descriptor stays free. For tests in a fork."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     highest = max(map(int, os.listdir("/dev/fd")))
     fillers = [os.open(os.devnull, os.O_RDONLY)]  # fill free numbers below open descriptors of other tests
@@ -39,6 +42,28 @@ def room_for(connections: int) -> Iterator[None]:
             os.close(filler)
 
 
+def in_a_fork(test: Callable[..., None]) -> Callable[..., None]:
+    """Run a test in a fork: threads that other tests left do not run there, and close no descriptor."""
+
+    @functools.wraps(test)
+    def run(**fixtures: object) -> None:
+        gc.collect()  # sockets that nothing refers to
+        pid = gevent.os.fork()
+        if pid == 0:
+            code = 1
+            try:
+                test(**fixtures)
+                code = 0
+            finally:
+                if code:
+                    traceback.print_exc()
+                os._exit(code)
+        assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+
+    return run
+
+
+@in_a_fork
 def test_a_dial_at_the_limit_is_a_client_error_and_leaves_the_reserve() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         dialer = Dialer(Target.parse(f"http://127.0.0.1:{server.getsockname()[1]}"), TlsSettings(), 5.0)
@@ -55,6 +80,7 @@ def test_a_dial_at_the_limit_is_a_client_error_and_leaves_the_reserve() -> None:
     assert caught.value.failure is Failure.CLIENT_ERROR
 
 
+@in_a_fork
 def test_concurrent_dials_leave_the_reserved_descriptors() -> None:
     with socket.create_server(("127.0.0.1", 0), backlog=64) as server:
         dialer = Dialer(Target.parse(f"http://127.0.0.1:{server.getsockname()[1]}"), TlsSettings(), 5.0)
@@ -89,6 +115,7 @@ def fixed_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(descriptors, "raise_limit", lambda: None)
 
 
+@in_a_fork
 @pytest.mark.usefixtures("fixed_limit")
 def test_more_users_per_process_than_descriptors_are_refused(tmp_path: Path) -> None:
     scenario = scenario_of(tmp_path, "arrivals: {kind: closed, users: 120, spawn_per_s: 50}\n")
@@ -98,6 +125,7 @@ def test_more_users_per_process_than_descriptors_are_refused(tmp_path: Path) -> 
         check_descriptors(scenario, 0, 2)
 
 
+@in_a_fork
 @pytest.mark.usefixtures("fixed_limit")
 def test_more_turns_in_flight_than_descriptors_are_a_warning(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     scenario = scenario_of(tmp_path, "arrivals: {kind: poisson, sessions_per_s: 5, max_in_flight: 120}\n")
