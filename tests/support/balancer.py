@@ -101,13 +101,13 @@ class ConnectionBalancer:
 
     def __init__(self, ports: Sequence[int]) -> None:
         self._turn = itertools.cycle(ports)
-        self._acceptor = Acceptor(self._take)
+        self._acceptor = Acceptor(self._accepted)
         self.url = f"http://127.0.0.1:{self._acceptor.port}"
 
     def close(self) -> None:
         self._acceptor.close()
 
-    def _take(self, client: socket.socket) -> None:
+    def _accepted(self, client: socket.socket) -> None:
         server = socket.create_connection(("127.0.0.1", next(self._turn)))
         for end in (client, server):
             end.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)

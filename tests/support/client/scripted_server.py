@@ -23,7 +23,7 @@ class ScriptedServer:
         self.connections = 0
         self._scripts = scripts
         self._tls = tls
-        self._acceptor = Acceptor(self._take)
+        self._acceptor = Acceptor(self._accepted)
         self.port = self._acceptor.port
 
     @property
@@ -33,7 +33,7 @@ class ScriptedServer:
     def close(self) -> None:
         self._acceptor.close()
 
-    def _take(self, sock: socket.socket) -> None:
+    def _accepted(self, sock: socket.socket) -> None:
         self.connections += 1
         threading.Thread(target=self._serve, args=(sock,), daemon=True).start()
 
