@@ -22,6 +22,7 @@ import simulator_process
 import summary_reference
 from locust_process import LocustProcess, csv_rows, summary_of, turns_of
 from ports import unused_port
+from processes import alive
 from scripted_server import Script, ScriptedServer
 from simulator_process import Simulator
 from small_scenario import document
@@ -75,14 +76,6 @@ def wait_until(condition: Callable[[], Any], description: str, timeout_s: float 
         assert waited_s < timeout_s, f"not within {timeout_s} s: {description}"
         time.sleep(min(0.02 + waited_s / 10, 0.25))
     return value
-
-
-def alive(pid: int) -> bool:
-    """Return True if the process exists and is no zombie."""
-    try:
-        return "State:\tZ" not in Path(f"/proc/{pid}/status").read_text()
-    except OSError:
-        return False
 
 
 @dataclass

@@ -80,7 +80,12 @@ class LocustProcess:
 
     def workers(self) -> list[int]:
         """Return the pids of its forked workers."""
-        return [pid for pid in self.children() if Path(f"/proc/{pid}/comm").read_text() != "scraper\n"]
+        pids = []
+        for pid in self.children():
+            with contextlib.suppress(OSError):  # it may end at any time
+                if Path(f"/proc/{pid}/comm").read_text() != "scraper\n":
+                    pids.append(pid)
+        return pids
 
     def kill(self) -> None:
         with contextlib.suppress(ProcessLookupError):

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from e2e_runs import alive, wait_until
+from e2e_runs import wait_until
 from hypothesis import given
 from hypothesis import strategies as st
 from inferload.deploy.launcher import launch, machine_checks, probe, server_state
@@ -21,6 +21,7 @@ from inferload.deploy.servers.engines import Command, ServerSpec
 from inferload.deploy.variants.variant import check_name
 from own_commands import begin
 from ports import unused_port
+from processes import alive
 from simulator_process import Simulator
 
 from inferload.base import clock, deployments

@@ -6,12 +6,12 @@ import signal
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from inferload.deploy.servers.engines import Command, ServerSpec
 from inferload.deploy.variants.variant import named
+from processes import alive
 
 from inferload import cli
 from inferload.base.errors import UsageError
@@ -179,7 +179,7 @@ def test_a_signal_ends_the_benchmark(tmp_path: Path, monkeypatch: pytest.MonkeyP
     with pytest.raises(Terminated):
         offline_limit._run(bench, log, end)
     pid = int(log.read_text())
-    assert not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+    assert not alive(pid)
     assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
 
 

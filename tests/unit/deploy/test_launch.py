@@ -29,6 +29,7 @@ from inferload.deploy.servers.engines import Command, ServerSpec, command_of
 from inferload.deploy.vllm import log_cause
 from inferload.deploy.vllm_cpu import install, tiny_model
 from ports import unused_port
+from processes import alive
 
 from inferload.base import deployments
 from inferload.base.errors import UsageError
@@ -314,13 +315,6 @@ def program(state: Path) -> Started:
     return begin
 
 
-def ended(pid: int) -> bool:
-    try:
-        return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return True
-
-
 def eventually(condition: Callable[[], bool], limit_s: float = 20.0) -> None:
     deadline_s = time.monotonic() + limit_s
     while not condition():
@@ -472,7 +466,7 @@ def test_children_of_an_ended_leader_are_stopped(program: Started) -> None:
     eventually(lambda: server.pid not in server_state.group(server))
     (child,) = server_state.group(server)
     assert launch.stop(server)
-    eventually(lambda: ended(child))
+    eventually(lambda: not alive(child))
 
 
 def test_waiting_ends_if_the_first_process_ends(program: Started, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -482,7 +476,7 @@ def test_waiting_ends_if_the_first_process_ends(program: Started, monkeypatch: p
     (child,) = server_state.group(server)
     with pytest.raises(UsageError, match=r"ended before it answered: inferload: out of luck"):
         launch.wait(server, 600, lambda _: None)
-    assert ended(child)
+    assert not alive(child)
     assert not server_state.state_file(server.port).exists()
 
 
@@ -561,7 +555,7 @@ def test_an_unwritable_state_folder_is_refused_without_a_server(state: Path, mon
     monkeypatch.setattr(launch, "_spawn", lambda *given: spawned.append(spawn(*given)) or spawned[-1])
     with pytest.raises(UsageError, match=rf"^{state}: not writable \(Is a directory\)"):
         local.start(spec, sleeper)
-    eventually(lambda: ended(spawned[0]))
+    eventually(lambda: not alive(spawned[0]))
 
 
 def test_old_server_logs_are_removed(state: Path, program: Started) -> None:
