@@ -141,7 +141,9 @@ def _named(runs: Sequence[OpenRun]) -> dict[str, OpenRun]:
 
 
 def _kind(folder: Path) -> str:
-    """Return the kind of a folder: run, study, search, sweep or runs."""
+    """Return the kind of a folder: run, study, search, sweep or runs. A run's is known without the imports of the others."""
+    if (folder / rundir.MANIFEST).is_file():
+        return "run"
     from ..comparison.sweep_folder import is_sweep
     from ..report.multi_run_page import runs_below
     from ..study.page import is_study
@@ -157,20 +159,21 @@ def _kind(folder: Path) -> str:
 
 def _of_folder(folder: Path, details: bool) -> tuple[object, ...]:
     """Write the page of a folder of runs; return its summary and paths, empty for a run directory. `details`: of a study."""
+    kind = _kind(folder)
+    if kind == "run":
+        return ()
     from ..report.multi_run_page import make_runs, make_sweep, runs_below
     from ..report.search_page import make_search
     from ..study.page import make_study
 
-    match _kind(folder):
+    match kind:
         case "study":
             return make_study(folder, details)
         case "search":
             return make_search(folder)
         case "sweep":
             return make_sweep(folder)
-        case "runs":
-            return make_runs([OpenRun(path) for path in runs_below(folder)], folder)
-    return ()
+    return make_runs([OpenRun(path) for path in runs_below(folder)], folder)
 
 
 def _check(arguments: argparse.Namespace) -> None:

@@ -18,6 +18,7 @@ from inferload.base.escaping import mapped
 MARK = "***"
 # Any part of a secret of this length is removed, so a text may be cut before or after redaction.
 LEAST = 8
+_FEW = 100  # parts of secrets, for a search for each
 # Prefixes of request headers whose values are not secret and occur in reports.
 _PUBLIC = ("accept", "content-", "user-agent", "host", "origin", "referer", "x-forwarded-", "forwarded", "connection")
 _PUBLIC_PARAMETERS = ("api-version",)  # of queries
@@ -148,7 +149,8 @@ class Redaction:
         """Return start and end of each run of parts of secrets, found in the whole text, that is not a part of a spared word."""
         runs: list[tuple[int, int]] = []
         parts, lower = self._secrets.parts, text.translate(_LOWER)
-        if not parts:
+        # A search for each part is faster than a look at each place, unless there are many parts.
+        if len(parts) <= min(len(lower), _FEW) and not any(part in lower for part in parts):
             return runs
         for at in range(len(lower) - LEAST + 1):
             if lower[at : at + LEAST] in parts:

@@ -68,13 +68,15 @@ def scenario(folder: Path, **changes: Any) -> Path:
     return file
 
 
-def wait_until(condition: Callable[[], Any], description: str, timeout_s: float = PATIENCE_S) -> Any:
-    """Poll until the condition is true, less often after a longer time; return its value."""
+def wait_until(
+    condition: Callable[[], Any], description: str, timeout_s: float = PATIENCE_S, longest_s: float = 0.25
+) -> Any:
+    """Poll until the condition is true, less often after a longer time; return its value. `longest_s`: between two polls."""
     began_s = time.monotonic()
     while not (value := condition()):
         waited_s = time.monotonic() - began_s
         assert waited_s < timeout_s, f"not within {timeout_s} s: {description}"
-        time.sleep(min(0.02 + waited_s / 10, 0.25))
+        time.sleep(min(0.02 + waited_s / 10, longest_s))
     return value
 
 
@@ -154,7 +156,9 @@ class Fleet:
             status = self.get_json("/inferload/status")
             return status if "headline" in status and status["run_dir"] != after else None
 
-        return wait_until(ended, "the run's outcome on the page")
+        return wait_until(
+            ended, "the run's outcome on the page", longest_s=1
+        )  # each page costs the master milliseconds
 
     def get(self, path: str) -> bytes:
         return self._request("GET", path)

@@ -47,7 +47,7 @@ CODES = {"sigint": 130, "sigterm": 143, "sighup": 143}
 WAYS = ("run_time", "web", "scenario_end", *SIGNALS)
 CASES = [(way, mode) for way in WAYS for mode in MODES]
 if not SOAK:  # all ways in one process are in test_virtual_stops.py, SIGTERM to workers by hand in test_e2e_delivery.py
-    CASES = [(way, "processes") for way in ("web", "sigint_to_all", "sigterm", "sighup_to_all")]
+    CASES = [(way, "processes") for way in ("web", "sigterm", "sighup_to_all")]  # SIGINT to all: `twice`
 GATES = ["failed_ratio < 0.5", "p50(ttft_ms) < 60000", "p50(e2e_ms) < 60000"]  # all pass
 LENGTHS = {"dist": "uniform", "min": TOKENS // 3, "max": TOKENS}  # so that some turns end before the stop
 
@@ -221,10 +221,10 @@ def changed_in_the_drain(sandbox: Sandbox) -> FinishedRun:
         sandbox.folder,
         arrivals=arrivals,
         workload__output_tokens=TOO_MANY_TOKENS,
-        phases={"measure_s": 2, "drain_s": 15},
+        phases={"measure_s": 2, "drain_s": 8},
     )
     fleet = sandbox.fleet(
-        "processes", "--host", sandbox.simulator("--itl-ms", "500").url, "--scenario", str(file), web=True
+        "processes", "--host", sandbox.simulator("--itl-ms", "500").url, "--scenario", str(file), web=True, workers=1
     )
     fleet.wait_for_page()
     assert fleet.post("/swarm", user_count=4, spawn_rate=4)["success"]

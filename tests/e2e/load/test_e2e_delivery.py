@@ -33,7 +33,7 @@ from test_e2e_workers import due
 
 RATE, SEED = 20, 7
 ALONE_S = 6  # less than the 8 s without a heartbeat after which workers end a load by themselves
-OLD_PARTS = 2  # of a worker before it is killed
+OLD_PARTS = 1  # of a worker before the one that it writes until it is killed
 SLOW_S = 0.15  # of each write to a slow disk
 UNSENT_S = 2.5  # between the arrival of a worker's part and its end
 
@@ -55,7 +55,7 @@ def apart(sandbox: Sandbox, *options: str) -> FinishedRun:
     """Run to the planned end; without options with slow disks of the master and of the workers, and little time for the drain."""
     disk = SlowDisk(sandbox.folder, sandbox.folder)
     disk.set(0 if options else SLOW_S)
-    phases = {"warmup_s": 60, "warmup_turns": 30, "measure_s": 6, "drain_s": 2}
+    phases = {"warmup_s": 60, "warmup_turns": 30, "measure_s": 2 if options else 6, "drain_s": 2}
     words = ("--on-invalid", "warn", *options)
     fleet, simulator = start(sandbox, *words, env=disk.env, phases=phases, workload__output_tokens=4)
     return FinishedRun(sandbox.run_dir, fleet.exit_code(), fleet.text, simulator.stats()["requests"])

@@ -24,7 +24,7 @@ from inferload.users import InferenceUser
 from locust import constant, task
 
 class Talk(InferenceUser):
-    wait_time = constant(0.05)
+    wait_time = constant(0.5)
 
     @task
     def talk(self):
