@@ -73,14 +73,17 @@ const charts = () => [...document.querySelectorAll('.il-chart')].filter(chart =>
 const titleOf = chart => chart.querySelector('.il-chart-title').textContent;
 const drawn = chart => [...chart.querySelectorAll('canvas')].some(canvas => canvas.width && inked(canvas));
 """
-_CHARTS = f"""
+_LABELS = f"""
 {_INKED}
-return charts().map(chart => ({{
-  title: titleOf(chart),
-  points: Number(chart.dataset.points || 0),
-  label: chart.querySelector('.il-canvas').getAttribute('aria-label') || '',
-  inked: drawn(chart),
-}}))
+const labelOf = chart => chart.querySelector('.il-canvas').getAttribute('aria-label') || '';
+return Object.fromEntries(charts().map(chart => [titleOf(chart), labelOf(chart)]));
+"""
+# Whether the visible charts have these titles, and each has points and a line. Pixels are read last: they take the most time.
+_ALL_DRAWN = f"""
+{_INKED}
+const visible = charts();
+return visible.map(titleOf).sort().join() === [...arguments[0]].sort().join() &&
+  visible.every(chart => Number(chart.dataset.points || 0) > 0) && visible.every(drawn);
 """
 # Records the time at which the view is first displayed, the time at which each chart first has a line, and the longest pause of the
 # page (s), in which it could draw nothing.
@@ -93,7 +96,7 @@ const look = () => {{
   last = performance.now();
   if (times.shown === null && document.querySelector('.il-badge')) times.shown = Date.now() / 1000;
   for (const chart of charts()) {{
-    if (!(titleOf(chart) in times.charts) && drawn(chart)) times.charts[titleOf(chart)] = Date.now() / 1000;
+    if (!(titleOf(chart) in times.charts) && chart.dataset.points && drawn(chart)) times.charts[titleOf(chart)] = Date.now() / 1000;
   }}
   if (Object.keys(times.charts).length < arguments[0]) setTimeout(look, 100);
 }};
@@ -126,14 +129,14 @@ class LivePage(LocustPage):
 
     # -- queries
 
-    def charts(self) -> dict[str, dict[str, Any]]:
-        """Return the visible charts by title."""
-        return {chart["title"]: chart for chart in self.browser.execute_script(_CHARTS)}
+    def labels(self) -> dict[str, str]:
+        """Return the labels of the visible charts by title."""
+        labels: dict[str, str] = self.browser.execute_script(_LABELS)
+        return labels
 
     def all_drawn(self) -> bool:
         """Return True if the charts of a scraped run are visible, each with a line."""
-        charts = self.charts()
-        return charts.keys() == CHARTS.keys() and all(chart["points"] and chart["inked"] for chart in charts.values())
+        return bool(self.browser.execute_script(_ALL_DRAWN, list(CHARTS)))
 
     def badge(self) -> list[str] | None:
         """Return state and text of the badge."""
@@ -334,13 +337,16 @@ def walk(
     return summary
 
 
-def walk_on(page: LivePage, folder: Path, summary: dict[str, Any]) -> None:
-    """After a walk: open the view alone, read the report, repeat the run, and compare both."""
+def walk_on(page: LivePage, folder: Path, summary: dict[str, Any], repeated: Callable[[], None] | None = None) -> None:
+    """After a walk: open the view alone, read the report, repeat the run, and compare both. `repeated`: called after the second
+    run, in the tab."""
     page.open_alone()
     page.until(page.all_drawn, "the charts of the ended run")
     _ended_view(page, folder / "run", summary)
     _report(page, summary)
     repeat(page, folder / "run-2")
+    if repeated is not None:
+        repeated()
     _compared(page)
 
 

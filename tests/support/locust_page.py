@@ -38,7 +38,7 @@ class LocustPage:
 
     def until(self, condition: Callable[[], Any], description: str) -> Any:
         """Wait until a condition is true; return its value."""
-        wait = WebDriverWait(self.browser, PATIENCE_S, poll_frequency=0.2)
+        wait = WebDriverWait(self.browser, PATIENCE_S, poll_frequency=0.3)
         try:
             return wait.until(lambda _browser: condition())
         except Exception as error:

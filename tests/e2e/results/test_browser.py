@@ -20,18 +20,20 @@ from simulator_process import Simulator
 pytestmark = pytest.mark.browser
 
 COLUMN = "return [...document.querySelectorAll(`#runs td[data-name='${arguments[0]}']`)].map(cell => cell.innerText)"
-ITL_MS = 10.3  # not an integer, so that rounding on the page is detected
+# Short answers: the end of a run waits for them.
+SHORT: dict[str, object] = {"workload.turns": 1, "workload.output_tokens": 40}
+ITL_MS = 40.3  # not an integer, so that rounding on the page is detected
 
 
 def test_runs_by_hand(open_page: OpenPage, simulator: Callable[..., Simulator], tmp_path: Path) -> None:
     run_dir = tmp_path / "run"
-    page = open_page("--set", "workload.turns=1")
+    page = open_page(*(word for name, value in SHORT.items() for word in ("--set", f"{name}={value}")))
     assert_form(page, simulator("--ttft-ms", "30", "--itl-ms", str(ITL_MS)).url)
     assert not run_dir.exists()
     page.choose("chat")
     page.submit()
     page.until(lambda: "chat" in page.line() and "measure" in page.line(), "the run in our line")
-    assert overrides_of(run_dir) == ("chat", {"workload.turns": 1})
+    assert overrides_of(run_dir) == ("chat", SHORT)
     page.until(lambda: page.header("Users") == "10", "the scenario's ten users")
     history = run_dir / "locust_stats_history.csv"  # has a row per second, from which timeline.csv has the users
     page.until(lambda: 10 in users_of(history), "a row with ten users")
@@ -68,7 +70,7 @@ def test_runs_by_hand(open_page: OpenPage, simulator: Callable[..., Simulator], 
     page.until(lambda: str(second) in page.line() and "measure" in page.line(), "the second run")
     stop(page, second)
     assert_complete(second)
-    assert overrides_of(second) == ("smoke", {"workload.turns": 1, "arrivals.users": 10})
+    assert overrides_of(second) == ("smoke", {**SHORT, "arrivals.users": 10})
     assert_list_is_sorted_and_filtered(page)
 
 

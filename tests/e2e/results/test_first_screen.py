@@ -46,16 +46,18 @@ class Shown:
 
 @pytest.fixture(scope="module")
 def show(browser: Browser, pages: dict[str, Path]) -> Iterator[Callable[[str, Screen], Shown]]:
-    """A function that opens the page of a kind on a screen, once."""
+    """A function that returns the page of a kind on a screen. It opens a page once, and lays it out for each screen."""
     # The charts are below the first screen. test_report_browser.py and test_access_browser.py draw them, on both screens.
     with chromium.without_charts(browser):
-        yield cache(lambda kind, screen: shown(browser, pages[kind], screen))
+        opened = cache(lambda kind: {screen: shown(browser, pages[kind], screen) for screen in SCREENS})
+        yield lambda kind, screen: opened(kind)[screen]
     chromium.show_as_started(browser)
 
 
 def shown(browser: Browser, page: Path, screen: Screen) -> Shown:
     chromium.show_as(browser, *screen)
-    browser.get(page.as_uri())
+    if browser.current_url != page.as_uri():
+        browser.get(page.as_uri())
     return Shown(
         browser.execute_script(BOTTOMS),
         browser.execute_script(chromium.CONTENT_WIDTH),
