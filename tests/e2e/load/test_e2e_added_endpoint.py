@@ -3,14 +3,13 @@
 import json
 import os
 import socket
-import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
+from forge import Forge
 from locust_process import turns_of
 from paths import ROOT
 from scripted_server import ScriptedServer, body_of, one_model, page, streamed
@@ -65,25 +64,36 @@ def bodies(server: ScriptedServer) -> list[dict[str, Any]]:
     return [body_of(request) for request in server.requests if request.startswith(b"POST /generate_stream ")]
 
 
-def python(*arguments: str) -> subprocess.CompletedProcess[str]:
-    """Run Python with the endpoint."""
-    command, environment = [sys.executable, *arguments], os.environ | {"PYTHONPATH": str(ADDED)}
-    return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False, timeout=120)
+@pytest.fixture(scope="module")
+def programs() -> Iterator[Forge]:
+    """Python with the endpoints."""
+    with closing(Forge("locust.main", "inferload.locust.plugin", "inferload.client.turn", first=ADDED)) as forge:
+        yield forge
 
 
-def ran(locustfile: Path, server: ScriptedServer, run_dir: Path, *words: str) -> str:
+def output(programs: Forge, program: str, *words: object) -> str:
+    """Run a program that ends well; return its output."""
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join((str(ADDED), str(ROOT)))}
+    ended = programs.start(program, [*map(str, words)], env=environment, cwd=ROOT, errors_too=True)
+    assert ended.stdout is not None
+    text: str = ended.stdout.read()
+    assert ended.wait(120) == 0, text
+    return text
+
+
+def ran(programs: Forge, locustfile: Path, server: ScriptedServer, run_dir: Path, *words: str) -> str:
     """Run a locustfile to its end; return its output."""
-    own = f"-f {locustfile} --headless --host {server.url} --run-dir {run_dir} --no-report".split()
-    done = python("-m", "locust", *own, *words, "--metrics-url", "none", "--on-invalid", "warn")
-    assert done.returncode == 0, done.stderr
-    return done.stderr
+    own = ("-f", locustfile, "--headless", "--host", server.url, "--run-dir", run_dir, "--no-report")
+    return output(programs, "locust", *own, *words, "--metrics-url", "none", "--on-invalid", "warn")
 
 
-def test_an_endpoint_from_outside_is_planned_sent_and_reported(server: ScriptedServer, tmp_path: Path) -> None:
+def test_an_endpoint_from_outside_is_planned_sent_and_reported(
+    programs: Forge, server: ScriptedServer, tmp_path: Path
+) -> None:
     scenario, run_dir = tmp_path / "generated.yaml", tmp_path / "run"
     scenario.write_text(SCENARIO)
-    output = ran(ROOT / "locustfiles" / "chat.py", server, run_dir, "--scenario", str(scenario))
-    assert f"requests go to {server.url}/generate_stream" in output
+    shown = ran(programs, ROOT / "locustfiles" / "chat.py", server, run_dir, "--scenario", str(scenario))
+    assert f"requests go to {server.url}/generate_stream" in shown
     posts = {request.split(b" ")[1] for request in server.requests if request.startswith(b"POST ")}
     assert posts <= {b"/generate_stream", b"/tokenize"}
     assert all(set(body) == {"model", "inputs", "stream", "parameters"} for body in bodies(server))
@@ -93,35 +103,33 @@ def test_an_endpoint_from_outside_is_planned_sent_and_reported(server: ScriptedS
     assert summary["latency"]["ttft_ms"]["count"] == 6
     assert [turn["output_tokens"] for turn in turns_of(run_dir)] == [TOKENS] * 6
     assert "endpoint: generate_stream" in (run_dir / "run.json").read_text()
-    of_vllm = ("import", "vllm bench serve --backend tgi --model m --dataset-name random")
-    commands = (("plan", str(scenario)), ("schema",), of_vllm, ("report", str(run_dir)))
-    done = python("-c", f"from inferload.cli import main\nfor words in {commands}: print('ended', main(words))")
-    plan, schema, line, _report, _end = done.stdout.split("ended 0\n")
-    assert "sent to /generate_stream" in plan, done.stderr
-    assert '"generate_stream"' in schema
-    assert "endpoint: generate_stream" in line
+    of_vllm = "vllm bench serve --backend tgi --model m --dataset-name random"
+    assert "sent to /generate_stream" in output(programs, "inferload", "plan", scenario)
+    assert '"generate_stream"' in output(programs, "inferload", "schema")
+    assert "endpoint: generate_stream" in output(programs, "inferload", "import", of_vllm)
+    output(programs, "inferload", "report", run_dir)
     assert (run_dir / "report.md").exists()
 
 
-def test_tasks_send_turns_to_an_endpoint_from_outside(server: ScriptedServer, tmp_path: Path) -> None:
+def test_tasks_send_turns_to_an_endpoint_from_outside(programs: Forge, server: ScriptedServer, tmp_path: Path) -> None:
     locustfile, run_dir = tmp_path / "asking.py", tmp_path / "run"
     locustfile.write_text(TASK)
-    output = ran(locustfile, server, run_dir, "--users", "1", "--run-time", "2s")
+    shown = ran(programs, locustfile, server, run_dir, "--users", "1", "--run-time", "2s")
     summary = json.loads((run_dir / "summary.json").read_text())
-    assert (summary["turns"]["failed"], summary["exceptions"]["count"]) == (0, 0), output
+    assert (summary["turns"]["failed"], summary["exceptions"]["count"]) == (0, 0), shown
     assert summary["turns"]["ok"] > 0
     assert bodies(server)[-1]["inputs"] == "Once"
 
 
-def test_an_endpoint_from_outside_without_a_stream(tmp_path: Path) -> None:
+def test_an_endpoint_from_outside_without_a_stream(programs: Forge, tmp_path: Path) -> None:
     scenario, run_dir = tmp_path / "classified.yaml", tmp_path / "run"
     workload = "{kind: texts, texts_per_request: 2, text_tokens: 10}"
     text = SCENARIO.replace("generate_stream", "classify").split("\n")
     scenario.write_text("\n".join(f"workload: {workload}" if line.startswith("workload") else line for line in text))
     with closing(ScriptedServer([one_model(classified, "/classify")])) as server:
-        output = ran(ROOT / "locustfiles" / "chat.py", server, run_dir, "--scenario", str(scenario))
+        shown = ran(programs, ROOT / "locustfiles" / "chat.py", server, run_dir, "--scenario", str(scenario))
         sent = [body_of(post) for post in server.requests if b"POST /classify " in post]
-    assert f"requests go to {server.url}/classify" in output
+    assert f"requests go to {server.url}/classify" in shown
     assert {*map(frozenset, sent)} == {frozenset({"model", "input"})}
     assert {len(body["input"]) for body in sent} == {2}
     summary = json.loads((run_dir / "summary.json").read_text())

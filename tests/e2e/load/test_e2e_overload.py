@@ -2,10 +2,12 @@
 
 import contextlib
 import os
+import signal
 import subprocess
 import sys
+import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import locust_process
@@ -20,16 +22,17 @@ from benchmarks.cases import Case
 from benchmarks.server import PacedServer
 
 STREAMS = 200
-# Busy processes that share the client's core. 200 streams of 100 tokens/s take a fifth to a half of a core. The client gets a
-# seventeenth: the load is at least four times what it can process.
+# 200 streams of 100 tokens/s take a fifth to a half of a core. A client that has a seventeenth of one can process a quarter of
+# the load at most.
 COMPANIONS = 16
+TURN_S = 0.003  # about a time slice
 
 pytestmark = pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="client and server need a core each")
 
 
 @contextlib.contextmanager
-def crowd(core: int) -> Iterator[None]:
-    """Run busy processes on a core, each in its own session, so that each has its own share."""
+def crowd(core: int, _pid: int) -> Iterator[None]:
+    """Run busy processes on the client's core, each in its own session, so that each has its own share."""
     busy = ["timeout", "60", "sh", "-c", "while :; do :; done"]
     hogs = [
         subprocess.Popen(["taskset", "-c", str(core), *busy], start_new_session=True, stdin=subprocess.DEVNULL)
@@ -43,16 +46,47 @@ def crowd(core: int) -> Iterator[None]:
             hog.wait()
 
 
-@pytest.mark.parametrize("reader", ["native", pytest.param("python", marks=pytest.mark.soak)])
-def test_a_run_on_an_overloaded_client_core_is_not_valid(tmp_path: Path, reader: str) -> None:
+@contextlib.contextmanager
+def turns(_core: int, pid: int) -> Iterator[None]:
+    """Let the client run as among companions that take no CPU time: it is stopped for as many times as long as it ran."""
+    ended = threading.Event()
+
+    def alternate() -> None:
+        while not ended.is_set():
+            since_s = time.monotonic()
+            time.sleep(TURN_S)
+            os.kill(pid, signal.SIGSTOP)
+            time.sleep(COMPANIONS * (time.monotonic() - since_s))
+            os.kill(pid, signal.SIGCONT)
+
+    alternating = threading.Thread(target=alternate)
+    alternating.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        alternating.join()
+
+
+Companions = Callable[[int, int], contextlib.AbstractContextManager[None]]
+
+
+@pytest.mark.parametrize(
+    ("reader", "companions"),
+    [
+        ("native", turns),
+        *(pytest.param(reader, crowd, marks=pytest.mark.soak) for reader in ("native", "python")),
+    ],
+)
+def test_a_run_on_an_overloaded_client_core_is_not_valid(tmp_path: Path, reader: str, companions: Companions) -> None:
     own, other = sorted(os.sched_getaffinity(0))[:2]
     # It needs little CPU time. A slower server would reduce the load, and the client would measure correctly.
     subprocess.run(["make", "-s", "bench-programs"], cwd=ROOT, check=True)
     with PacedServer(Case("overload", "200 streams"), core=other) as server:
-        run_overloaded(tmp_path, reader, server.url, own)
+        run_overloaded(tmp_path, reader, server.url, own, companions)
 
 
-def run_overloaded(tmp_path: Path, reader: str, url: str, own: int) -> None:
+def run_overloaded(tmp_path: Path, reader: str, url: str, own: int, companions: Companions) -> None:
     file = scenario(
         tmp_path,
         arrivals__users=STREAMS,
@@ -65,7 +99,7 @@ def run_overloaded(tmp_path: Path, reader: str, url: str, own: int) -> None:
     try:
         os.sched_setaffinity(run.process.pid, {own})
         wait_for_measure_phase(tmp_path / "run")
-        with crowd(own):
+        with companions(own, run.process.pid):
             since_s = time.monotonic()
             wait_until(lambda: mark(tmp_path / "run", "phase", "drain"), "the end of the measure phase")
             crowded_s = time.monotonic() - since_s

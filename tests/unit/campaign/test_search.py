@@ -374,6 +374,8 @@ def test_a_search_of_users_measures_no_decided_load_again(users: int, precision:
 
 GUESSES, LIMITS = (4.0, 10.0, 25.0, 60.0, 150.0), ((20, 40, 80), (30, 33, 36), (15, 30, 120), (25, 50, 54))
 
+EVERY = [*product(GUESSES, LIMITS)]
+
 
 def loops(count: int) -> list[tuple[float, tuple[float, ...]]]:
     """Guesses, and limits of TPOT of three tiers, in ms."""
@@ -385,7 +387,16 @@ def loops(count: int) -> list[tuple[float, tuple[float, ...]]]:
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize(
     ("made", "resolved", "mean", "within"),
-    [([*product(GUESSES, LIMITS)], 1.0, 1.3, 0.95), pytest.param(loops(60), 0.9, 1.5, 0.9, marks=pytest.mark.soak)],
+    [
+        (
+            [made for number, made in enumerate(EVERY) if number % 4 % 2 == number // 4 % 2],
+            1.0,
+            1.3,
+            0.95,
+        ),  # half of it
+        pytest.param(EVERY, 1.0, 1.3, 0.95, marks=pytest.mark.soak),
+        pytest.param(loops(60), 0.9, 1.5, 0.9, marks=pytest.mark.soak),
+    ],
 )
 def test_the_tiers_of_a_search_share_its_runs(
     made: list[tuple[float, tuple[float, ...]]], resolved: float, mean: float, within: float

@@ -4,6 +4,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -81,7 +82,7 @@ def test_a_sweep_on_a_virtual_clock_has_the_runs_of_its_plan_and_a_best_variant(
 @pytest.mark.parametrize("keep", [True, False])
 def test_a_sweep_that_was_interrupted_has_the_results_of_one_that_was_not(keep: bool, tmp_path: Path) -> None:
     """The second run of a start depends on the first one by the prefix cache, which starts anew with the server."""
-    same = {"scenario": "smoke", "set": ["phases={measure_s: 3}", "gates=[]", "cache.isolate=none"]}
+    same = {"scenario": "smoke", "set": ["phases={measure_s: 1}", "gates=[]", "cache.isolate=none"]}
     planned = sweep(clock="virtual", scenarios=[same], restart="once", keep_cache=keep)
     whole = performed(planned, tmp_path / "whole")
     folder = tmp_path / "interrupted"
@@ -115,34 +116,65 @@ def test_arguments_that_the_simulator_refuses_are_the_cause_of_each_run(tmp_path
     assert all("max-model-len" in str(entry.cause) for entry in journal.failures)
 
 
-def test_what_the_forking_process_waits_for_does_not_stop_a_run(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(virtual_runs, "_PROGRAM", "busy_virtual_runs")
-    monkeypatch.setenv("PYTHONPATH", str(SUPPORT))
-    words = ["--headless", "--scenario", "smoke", "--clock", "virtual", "--set", "phases.measure_s=1"]
-    run = Ordered(argv=[*words, "--no-report", "--run-dir", str(tmp_path / "run")], log=str(tmp_path / "run.log"))
-    with Performer() as performer:
-        (made,) = performer.perform(Order(options=["--itl-ms", "5"], facts={}, seed=0, runs=[run]))
+def order_of(folder: Path, measure_s: int) -> Order:
+    """Order a run of a scenario in a folder."""
+    words = ["--headless", "--scenario", "smoke", "--clock", "virtual", "--set", f"phases.measure_s={measure_s}"]
+    run = Ordered(argv=[*words, "--no-report", "--run-dir", str(folder / "run")], log=str(folder / "run.log"))
+    return Order(options=["--itl-ms", "5"], facts={}, seed=0, runs=[run])
+
+
+@pytest.fixture(scope="module")
+def performer() -> Iterator[Performer]:
+    """A process of runs whose loop has a callback to wait for. It starts anew if it has ended."""
+    with pytest.MonkeyPatch.context() as patch, Performer() as running:
+        patch.setattr(virtual_runs, "_PROGRAM", "busy_virtual_runs")
+        patch.setenv("PYTHONPATH", str(SUPPORT))
+        yield running
+
+
+def test_what_the_forking_process_waits_for_does_not_stop_a_run(performer: Performer, tmp_path: Path) -> None:
+    (made,) = performer.perform(order_of(tmp_path, 1))
     assert made is not None
     assert made.exit_code == 0, (tmp_path / "run.log").read_text()
 
 
-@pytest.mark.parametrize("how", ["interrupted", "killed"])
-def test_an_interrupted_sweep_leaves_no_process(how: str, tmp_path: Path) -> None:
-    words = ["--headless", "--scenario", "smoke", "--clock", "virtual", "--set", "phases.measure_s=1000000"]
-    run = Ordered(argv=[*words, "--no-report", "--run-dir", str(tmp_path / "run")], log=str(tmp_path / "run.log"))
-    order = Order(options=["--itl-ms", "5"], facts={}, seed=0, runs=[run])
+def processes_at_work(performer: Performer) -> list[psutil.Process]:
+    """Wait for the program of a performer and its fork; return both."""
+    found: list[psutil.Process] = []
+    while len(found) < 2:
+        time.sleep(0.02)
+        if performer._process is not None:
+            program = psutil.Process(performer._process.pid)
+            found = [program, *program.children()]
+    return found
+
+
+def test_a_killed_sweep_leaves_no_process(performer: Performer, tmp_path: Path) -> None:
+    threading.Thread(target=lambda: list(performer.perform(order_of(tmp_path, 1_000_000))), daemon=True).start()
+    left = processes_at_work(performer)
+    assert performer._process is not None
+    assert performer._process.stdin is not None
+    performer._process.stdin.close()  # as at the end of the sweep
+    assert psutil.wait_procs(left, timeout=60)[1] == []
+
+
+STUBBORN = """
+import subprocess, sys, time
+subprocess.Popen([sys.executable, "-S", "-c", "import time; time.sleep(600)"])
+time.sleep(600)
+"""
+
+
+@pytest.mark.parametrize("program", ["stubborn", pytest.param("inferload.locust.virtual_runs", marks=pytest.mark.soak)])
+def test_an_interrupted_sweep_leaves_no_process(program: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither the program of the runs nor one that outlives the end of its input."""
+    (tmp_path / "stubborn.py").write_text(STUBBORN)
+    monkeypatch.setattr(virtual_runs, "_PROGRAM", program)
+    monkeypatch.setattr(virtual_runs, "_END_S", 0.1 if program == "stubborn" else virtual_runs._END_S)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     left: list[psutil.Process] = []
-    with suppress(KeyboardInterrupt), Performer() as performer:
-        threading.Thread(target=lambda: list(performer.perform(order)), daemon=True).start()
-        while len(left) < 2:  # the program and its fork
-            time.sleep(0.02)
-            if performer._process is not None:
-                program = psutil.Process(performer._process.pid)
-                left = [program, *program.children()]
-        if how == "interrupted":
-            raise KeyboardInterrupt
-        performer._process.stdin.close()  # as when the sweep is killed
-        assert psutil.wait_procs(left, timeout=60)[1] == []
+    with suppress(KeyboardInterrupt), Performer() as running:
+        threading.Thread(target=lambda: list(running.perform(order_of(tmp_path, 1_000_000))), daemon=True).start()
+        left = processes_at_work(running)
+        raise KeyboardInterrupt
     assert psutil.wait_procs(left, timeout=60)[1] == []

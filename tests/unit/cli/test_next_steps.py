@@ -111,7 +111,6 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.mark.parametrize(
     ("before", "after"),
     [
-        ("", ""),
         ("measure_s: 1", "measure_s: null"),
         ("turns: 2", "turns: 2, images: {width_px: 8, height_px: 8}"),
         ("chat, prompt_tokens: 40, output_tokens: 4, turns: 2, think_time_s: 2", "live_agent, agent: 'own.py:Own'"),

@@ -1,11 +1,18 @@
 """Locust in the process of `inferload run`: what is imported before it, and the end of the process."""
 
+import contextlib
 import gzip
+import io
 import subprocess
 import sys
 from pathlib import Path
 
+import locust.main
 import pytest
+from greenlet import greenlet
+from paths import ROOT
+
+from inferload.locust_adapters import process
 
 HELD = """
 import sys
@@ -66,30 +73,40 @@ WORDS = ("-f", "mine.py", "--headless", "--clock", "virtual", "--no-report", "--
 SMALL = ("--set", "arrivals.users=1", "--run-dir", "run", "--on-invalid", "warn")
 
 
+OTHER = "from locust.main import main\ntry:\n    main()\nexcept SystemExit:\n    exit(8)"
+
+
 def python(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, *words]
     return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=120, check=False)
 
 
-def test_nothing_that_is_imported_before_locust_holds_what_gevent_replaces(tmp_path: Path) -> None:
-    alone, after = (python(tmp_path, "-W", "error", "-c", HELD.format(before=each)) for each in ("", FRONT_END))
-    assert after.returncode == 0, after.stderr
-    assert set(after.stdout.split()) <= set(alone.stdout.split())
-
-
-def test_the_imports_are_not_collected_and_what_follows_is(tmp_path: Path) -> None:
-    program = """
+COLLECTED = """
 import gc
-
-import locust
 
 collections = []
 gc.callbacks.append(lambda phase, _info: collections.append(phase))
 import inferload.users
 
-print(len(collections), gc.isenabled(), gc.get_freeze_count() > len(gc.get_objects()))
+print("\\n", len(collections), gc.isenabled(), gc.get_freeze_count() > len(gc.get_objects()))
 """
-    assert python(tmp_path, "-c", program).stdout == "0 True True\n"
+
+
+@pytest.fixture(scope="module")
+def imported(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+    """Import Locust alone, then the users. Return what holds functions that gevent replaces, and COLLECTED's line."""
+    program = HELD.format(before="") + COLLECTED
+    return python(tmp_path_factory.mktemp("imported"), "-c", program).stdout.split("\n")
+
+
+def test_nothing_that_is_imported_before_locust_holds_what_gevent_replaces(imported: list[str], tmp_path: Path) -> None:
+    after = python(tmp_path, "-W", "error", "-c", HELD.format(before=FRONT_END))
+    assert after.returncode == 0, after.stderr
+    assert set(after.stdout.split()) <= set(imported[0].split())
+
+
+def test_the_imports_are_not_collected_and_what_follows_is(imported: list[str]) -> None:
+    assert imported[1:] == [" 0 True True", ""]
 
 
 @pytest.mark.parametrize(
@@ -98,8 +115,8 @@ print(len(collections), gc.isenabled(), gc.get_freeze_count() > len(gc.get_objec
         (("-m", "locust"), FILES, 5, False),
         ((str(Path(sys.executable).with_name("locust")),), LEFT, 5, False),
         (("-m", "locust"), LEFT + LATE, 7, True),
-        (("-c", "from locust.main import main\ntry:\n    main()\nexcept SystemExit:\n    exit(8)"), LEFT, 8, True),
-        (("-m", "cProfile", "-m", "locust"), LEFT, 0, True),
+        pytest.param(("-c", OTHER), LEFT, 8, True, marks=pytest.mark.soak),
+        pytest.param(("-m", "cProfile", "-m", "locust"), LEFT, 0, True, marks=pytest.mark.soak),
     ],
     ids=["module that leaves files open", "script", "listener of the end", "other program", "profiler"],
 )
@@ -117,10 +134,46 @@ def test_the_end_of_a_headless_process_does_all_but_the_clean_up(
         assert gzip.decompress((tmp_path / "packed").read_bytes()) == b"packed"
 
 
+CALL = "import locust.main\nlocust.main.main()"
+LOCUST = str(Path(locust.main.__file__).with_name("__main__.py"))
+THROUGH = "import runpy\nrunpy.run_path('locust', run_name='__main__')"  # as the module of Locust is run
+
+
+@pytest.mark.parametrize(
+    ("program", "file", "known"),
+    [
+        (CALL, LOCUST, True),
+        (CALL, "/environment/bin/locust", True),
+        (THROUGH, str(ROOT / "inferload" / "__main__.py"), True),
+        (THROUGH, "/environment/bin/inferload", True),
+        (CALL, "<string>", False),
+        (THROUGH, "/own/start.py", False),
+        ("import cProfile\ncProfile.run('import locust.main; locust.main.main()')", LOCUST, False),
+        ("import bdb\nbdb.Bdb().run('import locust.main; locust.main.main()')", LOCUST, False),
+        ("def main():\n    import locust.main\n    locust.main.main()\nmain()", LOCUST, True),
+    ],
+)
+def test_the_clean_up_is_left_out_only_if_the_program_is_locust_or_inferload(
+    program: str, file: str, known: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("locust").write_text(CALL)
+    found: list[bool] = []
+
+    def main() -> None:
+        found.append(process._is_program(sys._getframe()))
+
+    monkeypatch.setattr(locust.main, "main", main)
+    with contextlib.redirect_stdout(io.StringIO()):  # the profiler's table
+        greenlet(exec).switch(compile(program, file, "exec"), {"__name__": "__main__"})  # has no caller, like a program
+    assert found == [known]
+
+
 @pytest.mark.parametrize("code", [0, 1])
 def test_a_reader_that_has_gone_does_not_make_a_run_a_passed_one(code: int) -> None:
     program = (
-        "import runpy, sys; from inferload.cli import main\n"
+        "import runpy, sys, types; from inferload.cli import main\n"
+        "sys.modules['locust'] = types.ModuleType('locust')\n"  # whose import takes most of the time
         f"runpy.run_module = lambda *_, **__: print('x' * 200_000) or sys.exit({code})\n"
         "sys.exit(main(['run', 'smoke']))"
     )

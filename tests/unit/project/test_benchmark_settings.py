@@ -2,6 +2,7 @@
 
 import argparse
 import re
+from functools import cache
 from typing import Any
 
 import pytest
@@ -30,6 +31,7 @@ def flags_in(text: str) -> set[str]:
     return set(re.findall(r"--[a-z][a-z-]+", text))
 
 
+@cache
 def serve_flags() -> set[str]:
     parser = argparse.ArgumentParser()
     flags.add_options(parser)
@@ -37,19 +39,24 @@ def serve_flags() -> set[str]:
     return known | {f"--no-{name[2:]}" for name in known} | OF_GPUS
 
 
+@cache
 def bench_flags() -> set[str]:
     return {f"--{name}" for name in OPTIONS} | OF_BENCHES
 
 
+@cache
 def own_flags() -> set[str]:
     commands = ("run", "sweep", "ab", "doctor", "calibrate")
     parsers = [parser for command in commands for parser in reference.parsers(command).values()]
     return {option for parser in parsers for option in parser._option_string_actions} | {"--processes"}
 
 
+schema_of_scenarios = cache(json_schema)
+
+
 def is_key(path: str) -> bool:
     """Return True if some kind of the scenario has the key."""
-    schema = json_schema()
+    schema = schema_of_scenarios()
     return _has(schema, schema, path.split("."))
 
 
