@@ -225,9 +225,9 @@ TIMES = 3
 
 def test_faults_during_a_run_are_counted_by_class(tmp_path: Path) -> None:
     acts = [
-        (3.0 * at, {"kind": kind, "count": TIMES, **values}) for at, (kind, (values, _)) in enumerate(FAULTS.items())
+        (1.0 * at, {"kind": kind, "count": TIMES, **values}) for at, (kind, (values, _)) in enumerate(FAULTS.items())
     ]
-    file = scenario(tmp_path, request={"timeouts": {"between_events_s": 2.0}}, phases={"measure_s": 20})
+    file = scenario(tmp_path, request={"timeouts": {"between_events_s": 2.0}}, phases={"measure_s": 9})
     run = virtual.run(tmp_path, file, acts=acts)
     expected = {failure: TIMES for _, failure in FAULTS.values()}
     assert "Traceback" not in run.text, run.text
