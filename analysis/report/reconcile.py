@@ -4,7 +4,6 @@ Counts of the server come from its counters between two scrapes at which it was 
 so any other span would contain parts of turns.
 """
 
-import json
 import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -13,6 +12,7 @@ from typing import Literal
 
 import numpy as np
 
+from inferload.base.json_text import lines as json_lines
 from inferload.base.numbers import listed, number, whole
 from inferload.figures.figure import Head
 from inferload.figures.pages import metric_names as names
@@ -446,4 +446,4 @@ def json_text(reconciled: Reconciled) -> str:
         "checks": [asdict(check) for check in reconciled.checks],
         "requests": [{**asdict(books), "total": books.total} for books in reconciled.requests],
     }
-    return json.dumps(document, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+    return json_lines(document)

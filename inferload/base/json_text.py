@@ -6,6 +6,7 @@ import re
 import sys
 from typing import Annotated, Any, NoReturn
 
+import msgspec
 from msgspec import Meta
 
 from inferload.base.escaping import encodable, mapped
@@ -52,6 +53,18 @@ def parse(text: str | bytes) -> Any:
         if not level:
             return mapped(value, encodable) if _SURROGATE.search(text) else value
     raise ValueError(_TOO_DEEP)
+
+
+def lines(document: Any) -> str:
+    """Return a document as JSON with an indent of one space, and a line feed; ValueError if it has a NaN or an infinite number.
+
+    Python's own indentation takes six times as long, and is the one of texts with a lone surrogate, which have no UTF-8.
+    """
+    text = json.dumps(document, ensure_ascii=False, allow_nan=False)
+    try:
+        return msgspec.json.format(text, indent=1) + "\n"
+    except UnicodeEncodeError:
+        return json.dumps(document, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
 
 
 def is_cut(error: ValueError) -> bool:

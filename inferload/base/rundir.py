@@ -4,7 +4,6 @@ import contextlib
 import errno
 import io
 import itertools
-import json
 import os
 import secrets
 import stat
@@ -310,7 +309,7 @@ def write_output(path: Path, text: str) -> None:
 
 def write_json(path: Path, document: dict[str, Any]) -> None:
     """Write a JSON document atomically."""
-    write_text(path, json.dumps(document, indent=1, ensure_ascii=False, allow_nan=False) + "\n")
+    write_text(path, json_text.lines(document))
 
 
 def write_new(file: Path, text: str) -> bool:

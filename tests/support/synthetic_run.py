@@ -6,6 +6,8 @@ closed 1 ms after the last event. Every tenth turn has class agent; the stream o
 
 import csv
 import json
+import tempfile
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -49,15 +51,13 @@ def planned_ms(number: int) -> int:
 
 def write(path: Path, summary: dict[str, Any] | None = None, killed: bool = False, **manifest: Any) -> Path:
     """Write the run directory. `killed`: as after kill -9, without a summary and with a truncated line."""
-    for folder in (path, path / rundir.TURNS, path / rundir.SERVER_METRICS):
-        folder.mkdir(parents=True, exist_ok=True)
+    for name, content in _data().items():
+        (path / name).parent.mkdir(parents=True, exist_ok=True)
+        (path / name).write_bytes(content)
     document = MANIFEST | manifest
     if killed:
         document |= {"phases": [dict(document["phases"][0]), document["phases"][1] | {"end_wall_ns": None}]}
     rundir.write_json(path / rundir.MANIFEST, document)
-    _write_turns(path / rundir.TURNS)
-    write_part(path / rundir.SERVER_METRICS, 0, scrapes())
-    _write_history(path / rundir.LOCUST_HISTORY)
     with (path / rundir.MARKS).open("w") as file:
         for at_s, text in ((3.0, "users changed by hand: 4 -> 8"), (7.5, "worker w1 was silent for 2.1 s")):
             mark = {"t_s": at_s, "wall_ns": START_WALL_NS + round(at_s * NS), "kind": "users", "text": text}
@@ -67,6 +67,19 @@ def write(path: Path, summary: dict[str, Any] | None = None, killed: bool = Fals
     if not killed:
         rundir.write_json(path / rundir.SUMMARY, _judged(summary or SUMMARY))
     return path
+
+
+@cache
+def _data() -> dict[str, bytes]:
+    """Return the files of turns, scrapes and Locust's history, which all of these runs have, by their names."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        for each in (rundir.TURNS, rundir.SERVER_METRICS):
+            (folder / each).mkdir()
+        _write_turns(folder / rundir.TURNS)
+        write_part(folder / rundir.SERVER_METRICS, 0, scrapes())
+        _write_history(folder / rundir.LOCUST_HISTORY)
+        return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
 def _judged(summary: dict[str, Any]) -> dict[str, Any]:

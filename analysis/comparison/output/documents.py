@@ -1,9 +1,10 @@
 """Comparisons as JSON and JUnit XML."""
 
-import json
 from collections.abc import Iterator, Sequence
 from typing import Any
 from xml.etree import ElementTree
+
+from inferload.base.json_text import lines as json_lines
 
 from .. import costs, front
 from ..arms import between_arms
@@ -119,7 +120,7 @@ def _change_document(row: FigureRow) -> dict[str, float | None]:
 
 
 def json_text(comparisons: Sequence[Comparison]) -> str:
-    return json.dumps(document(comparisons), indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+    return json_lines(document(comparisons))
 
 
 def junit(comparisons: Sequence[Comparison]) -> str:

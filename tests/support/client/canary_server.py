@@ -16,7 +16,7 @@ _numbers = itertools.count()
 
 def one_of_each(sock: Any, request: bytes) -> None:
     """Give one wrong answer of each kind, and one that is only another."""
-    _answer(sock, request, {_REFERENCES + 20 * at: kind for at, kind in enumerate(_KINDS, 1)})
+    _answer(sock, request, {_REFERENCES + 12 * at: kind for at, kind in enumerate(_KINDS, 1)})
 
 
 def other_answers(sock: Any, request: bytes) -> None:

@@ -44,6 +44,18 @@ def test_every_text_can_be_written(value: Any, escapes: bool) -> None:
         assert found == value
 
 
+@given(VALUES)
+@example({"a": [[], {}, [{}]], "b": 10**400, "c": -0.0, "d": "\u2028é\n"})
+def test_the_lines_of_a_document_are_those_of_python(value: Any) -> None:
+    assert json_text.lines(value) == json.dumps(value, indent=1, ensure_ascii=False) + "\n"
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, [-math.inf, "\ud800"]])
+def test_a_document_has_no_number_that_json_lacks(value: Any) -> None:
+    with pytest.raises(ValueError, match="not JSON compliant"):
+        json_text.lines(value)
+
+
 @pytest.mark.parametrize("text", ["NaN", "-Infinity", "1e999", "-1e999", "9" * 400, "9" * 5000])
 @pytest.mark.parametrize("place", ["%s", '{"a": [%s]}'])
 def test_a_number_beyond_all_floats_is_refused(text: str, place: str) -> None:

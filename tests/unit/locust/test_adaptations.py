@@ -1,12 +1,13 @@
 """Each adaptation of Locust fits the installed version, and is left out if its hook is missing or changed."""
 
 import logging
-import subprocess
-import sys
+import os
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import forge
 import locust
 import locust.argument_parser
 import locust.dispatch
@@ -168,10 +169,20 @@ def test_each_adaptation_fits_the_installed_locust(adaptation: Adaptation) -> No
     assert adaptation.fits()
 
 
-def test_adaptations_can_be_applied_again() -> None:
-    program = "adaptations.apply(); adaptations.apply(); print(sorted(compat.left_out))"
-    command = [sys.executable, "-c", f"from inferload.locust_adapters import adaptations, compat; {program}"]
-    assert subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout == "[]\n"
+TWICE = """
+from inferload.locust_adapters import adaptations, compat
+
+adaptations.apply()
+adaptations.apply()
+print(sorted(compat.left_out))
+"""
+
+
+def test_adaptations_can_be_applied_again(tmp_path: Path) -> None:
+    (tmp_path / "twice.py").write_text(TWICE)
+    process = forge.LOCUST.start("twice", [], env=os.environ, cwd=tmp_path, errors_too=True)
+    assert process.stdout is not None
+    assert process.stdout.read() == "[]\n"
 
 
 @pytest.mark.parametrize(

@@ -7,9 +7,11 @@ import os
 import subprocess
 import sys
 import time
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import forge
 import gevent
 import locust
 import locust.argument_parser
@@ -162,14 +164,27 @@ def test_a_missing_worker_does_not_keep_the_master_in_the_state_stopping(monkeyp
         assert runners.state_after_stop(["ready", "missing", waiting]) == "stopping"
 
 
-def test_a_worker_that_quits_while_connecting_sends_valid_reports() -> None:
-    installed = "from inferload.locust import plugin; plugin.install(); import locust, json; data = {'user_count': 2}; "
-    fired = "locust.events.report_to_master.fire(client_id='w', data=data); print(json.dumps(data))"
-    free = {name: value for name, value in os.environ.items() if name != "LOCUST_SKIP_MONKEY_PATCH"}
-    ended = subprocess.run(
-        [sys.executable, "-c", installed + fired], capture_output=True, text=True, env=free, check=True
-    )
-    assert json.loads(ended.stdout) == {"user_classes_count": {}, "user_count": 2}
+QUITTING = """
+import json, locust
+from inferload.locust import plugin
+
+plugin.install()
+data = {"user_count": 2}
+locust.events.report_to_master.fire(client_id="w", data=data)
+print(json.dumps(data))
+"""
+
+
+def started(folder: Path, program: str, *arguments: str) -> Any:
+    """Start a program in a process that has imported Locust."""
+    (folder / "program_of_test.py").write_text(program)
+    return forge.LOCUST.start("program_of_test", arguments, env=os.environ, cwd=folder, errors_too=True)
+
+
+def test_a_worker_that_quits_while_connecting_sends_valid_reports(tmp_path: Path) -> None:
+    quitting = started(tmp_path, QUITTING)
+    assert json.loads(quitting.stdout.read()) == {"user_classes_count": {}, "user_count": 2}
+    assert quitting.wait(60) == 0
 
 
 def test_ignored_messages_are_logged_once_per_reason(
@@ -368,14 +383,14 @@ os._exit(0)
 """
 
 
-def test_messages_of_a_worker_that_exits_are_sent() -> None:
+def test_messages_of_a_worker_that_exits_are_sent(tmp_path: Path) -> None:
     server = zmqrpc.Server("127.0.0.1", 0)
-    with subprocess.Popen([sys.executable, "-c", SENDER, str(server.port)]) as sender:
-        kinds = []
-        with gevent.Timeout(60):
-            while "last" not in kinds:
-                kinds.append(server.recv_from_client()[1].type)
-        assert sender.wait() == 0
+    sender = started(tmp_path, SENDER, str(server.port))
+    kinds = []
+    with gevent.Timeout(60):
+        while "last" not in kinds:
+            kinds.append(server.recv_from_client()[1].type)
+    assert sender.wait(60) == 0
     server.close(linger=0)
     assert kinds.count("part") == 200
 

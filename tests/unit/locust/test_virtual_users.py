@@ -404,7 +404,7 @@ class Ends(ScenarioUser):
     @task
     def end(self):
         play(self, "end")
-        while min(ended[name] for name in ("Between", "Paced", "Throughput", "Chain")) < 20 or ended["Tagged"] < 80:
+        while min(ended[name] for name in ("Between", "Paced", "Throughput", "Chain")) < 14 or ended["Tagged"] < 50:
             gevent.sleep(0.1)
         calls["quit"] += 1
         self.environment.runner.quit()
@@ -547,7 +547,7 @@ class Ends(InferenceUser):
 
     @task
     def end(self):
-        while min(sent["turns"], sent["requests"]) < 240:
+        while min(sent["turns"], sent["requests"]) < 220:
             gevent.sleep(0.1)
         self.environment.runner.quit()
 """

@@ -2,8 +2,6 @@
 
 import json
 import os
-import subprocess
-import sys
 import tomllib
 from importlib import metadata
 from pathlib import Path
@@ -98,16 +96,13 @@ def test_a_run_its_report_a_comparison_a_search_and_a_study_need_declared_packag
 
     programs = forge.Forge(*MODULES, first=tmp_path)
     request.addfinalizer(programs.close)
-    done = subprocess.run(
-        [sys.executable, "-c", COMMANDS, programs.proxy()],
-        cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": str(tmp_path)},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert "not installed" not in done.stderr
-    assert "no page" not in done.stderr + done.stdout
+    (tmp_path / "short_commands.py").write_text(COMMANDS)
+    words = [programs.proxy()]
+    done = programs.start("short_commands", words, env=dict(os.environ), cwd=tmp_path, errors_too=True)
+    assert done.stdout is not None
+    shown = done.stdout.read()
+    assert done.wait(60) == 0, shown
+    assert "not installed" not in shown
+    assert "no page" not in shown
     assert (tmp_path / "study" / "index.html").exists()
     assert (tmp_path / "s" / "search.html").exists()

@@ -110,7 +110,7 @@ def live(folder: Path, agent: str, *, workload: dict[str, Any] | None = None, **
     file = scenario(
         folder,
         workload={"kind": "live_agent", "agent": agent, **(workload or {})},
-        phases={"measure_s": 3, "drain_s": 20},
+        phases={"measure_s": 1.5, "drain_s": 20},
         arrivals={"kind": "closed", "users": 2, "spawn_per_s": 50},
         request={"ignore_eos": False},
     )

@@ -71,7 +71,9 @@ def test_a_load_shape_scales_the_arrival_rate_and_its_end_is_that_of_the_run(tmp
 
 
 def test_the_measure_phase_begins_when_ttft_is_steady(tmp_path: Path) -> None:
-    run = executed(tmp_path, phases={"warmup_s": 120, "warmup_until": "steady", "measure_s": 3, "drain_s": 20})
+    run = executed(
+        tmp_path, arrivals__users=1, phases={"warmup_s": 120, "warmup_until": "steady", "measure_s": 3, "drain_s": 20}
+    )
     warmup_over = mark(run.run_dir, "warmup_over")
     assert warmup_over is not None
     assert warmup_over["text"].startswith("TTFT is steady")

@@ -74,7 +74,7 @@ def test_hits_on_prefixes_that_recorded_texts_share_are_expected(tmp_path: Path)
 def test_hits_of_a_small_cache_are_those_estimated_for_it(tmp_path: Path) -> None:
     workload = {"turns": 6, "system_prompt_tokens": 300, "prompt_tokens": 400, "output_tokens": 60, "think_time_s": 2}
     loaded = {
-        **{"workload": {"kind": "chat", **workload}, "phases": {"sessions": 60, "drain_s": 60}},
+        **{"workload": {"kind": "chat", **workload}, "phases": {"sessions": 40, "drain_s": 60}},
         **{"arrivals": {"kind": "closed", "users": 12, "spawn_per_s": 6}},
     }
     options = "--ttft-ms 5 --itl-ms 2 --max-model-len 6000 --num-gpu-blocks 2000"
@@ -168,7 +168,7 @@ MIX = {
         ],
     },
     "arrivals": {"kind": "poisson", "sessions_per_s": 20},
-    "phases__measure_s": 2,
+    "phases__measure_s": 1,
 }
 
 

@@ -67,7 +67,7 @@ def run_of(folder: Path, *flags: str, phases: dict[str, float], **changes: Any) 
 @pytest.mark.parametrize("code", CASES)
 def test_the_first_cause_is_the_provoked_one(code: str, tmp_path: Path) -> None:
     flags, changes = CASES[code]
-    phases = {"warmup_s": 0, "measure_s": 8, "drain_s": 30}
+    phases = {"warmup_s": 0, "measure_s": 8 if code == "kept-up" else 5, "drain_s": 30}
     run, document, page = run_of(tmp_path, *flags, phases=phases, **({"arrivals__spawn_per_s": 100} | changes))
     (server,) = document["servers"]
     causes = [finding["code"] for finding in server["findings"]]
@@ -89,15 +89,15 @@ def test_the_first_cause_is_the_provoked_one(code: str, tmp_path: Path) -> None:
 
 def test_a_ramp_says_from_how_many_users_on_requests_waited(tmp_path: Path) -> None:
     """From 1 to 12 users against a server with three slots."""
-    profile = {"kind": "linear", "from_users": 1, "to_users": 12, "end_s": 24}
+    profile = {"kind": "linear", "from_users": 1, "to_users": 12, "end_s": 16}
     run, _, page = run_of(
         tmp_path,
         *("--ttft-ms", "20", "--itl-ms", "20", "--max-num-seqs", "3"),
-        phases={"warmup_s": 0, "measure_s": 26, "drain_s": 60},
+        phases={"warmup_s": 0, "measure_s": 18, "drain_s": 60},
         arrivals={"kind": "closed", "users": 12, "spawn_per_s": 100, "profile": profile},
         workload__output_tokens=25,
     )
-    assert "\ndiagnosis: queue-bound from 4 users on, 00:00:06: 3 of 3 slots, " in run.text  # at 6.5 s
+    assert "\ndiagnosis: queue-bound from 4 users on, 00:00:04: 3 of 3 slots, " in run.text  # at 4.4 s
     assert "| time | load | cause | evidence |" in page
     assert "hroughput at" not in page  # the load changed until the end
     assert "…" not in run.text.partition("diagnosis: ")[2].splitlines()[0]

@@ -13,7 +13,7 @@ from locust_process import csv_rows
 
 from inferload import cli
 
-MEASURED = {"warmup_s": 1, "measure_s": 5, "drain_s": 20}
+MEASURED = {"warmup_s": 1, "measure_s": 4, "drain_s": 20}
 REFUSED: dict[str, Any] = {"kind": "status", "status": 400, "count": 100_000}
 CONDITION = "failed_ratio > 0.5 for 2s"
 

@@ -36,7 +36,7 @@ def by_group(rows: list[dict[str, Any]]) -> dict[str, dict[str, list[dict[str, A
 def test_samples_start_together_with_equal_prompts_and_own_seeds(loop: str, tmp_path: Path) -> None:
     users = {"kind": "closed", "users": 2, "spawn_per_s": 50}
     arrivals = users if loop == "closed" else {"kind": "poisson", "sessions_per_s": 4}
-    file = scenario(tmp_path, workload=CHAT, arrivals=arrivals, phases__measure_s=6)
+    file = scenario(tmp_path, workload=CHAT, arrivals=arrivals, phases__measure_s=3)
     run = virtual.run(tmp_path, file, script="seeded_server:ended_by_seed")
     assert run.code == 0, run.text
     run.check_counts(by_server=False)

@@ -91,7 +91,7 @@ def programmed(folder: Path, program: str, *words: str, **changes: Any) -> virtu
     """Make a run of a locustfile, with all outputs."""
     locustfile = folder / "program.py"
     locustfile.write_text(program)
-    file = scenario(folder, phases={"measure_s": 2, "drain_s": 30}, **changes)
+    file = scenario(folder, phases={"measure_s": 1, "drain_s": 30}, **changes)
     return virtual.run(folder, file, *words, "--report", *surfaces.OUTPUTS, locustfile=locustfile)
 
 
@@ -193,7 +193,7 @@ CODES: dict[str, tuple[dict[str, Any], tuple[str, ...], int]] = {
 @pytest.mark.parametrize("name", CODES)
 def test_the_exit_code_reflects_gates_and_validity(name: str, tmp_path: Path) -> None:
     changes, words, code = CODES[name]
-    phases = {"measure_s": 3, "drain_s": 0.5}
+    phases = {"measure_s": 1.5, "drain_s": 0.5}
     run = virtual.run(tmp_path, scenario(tmp_path, phases=phases, **changes), *words)
     verdict = run.summary["verdict"]
     assert run.code == code, run.text
@@ -225,9 +225,9 @@ TIMES = 3
 
 def test_faults_during_a_run_are_counted_by_class(tmp_path: Path) -> None:
     acts = [
-        (3.0 * at, {"kind": kind, "count": TIMES, **values}) for at, (kind, (values, _)) in enumerate(FAULTS.items())
+        (1.0 * at, {"kind": kind, "count": TIMES, **values}) for at, (kind, (values, _)) in enumerate(FAULTS.items())
     ]
-    file = scenario(tmp_path, request={"timeouts": {"between_events_s": 2.0}}, phases={"measure_s": 20})
+    file = scenario(tmp_path, request={"timeouts": {"between_events_s": 2.0}}, phases={"measure_s": 9})
     run = virtual.run(tmp_path, file, acts=acts)
     expected = {failure: TIMES for _, failure in FAULTS.values()}
     assert "Traceback" not in run.text, run.text

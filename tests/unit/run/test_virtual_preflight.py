@@ -9,7 +9,7 @@ from e2e_runs import scenario
 
 
 def executed(folder: Path, server: str, path: str = "") -> virtual.VirtualRun:
-    file = scenario(folder, phases={"warmup_s": 0, "measure_s": 2, "drain_s": 30})
+    file = scenario(folder, phases={"warmup_s": 0, "measure_s": 1, "drain_s": 30})
     return virtual.run(folder, file, "--model", "simulator", script=f"changed_servers:{server}", path=path)
 
 

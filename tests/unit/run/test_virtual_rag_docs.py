@@ -16,7 +16,7 @@ from locust_process import ROOT, csv_rows
 PAGE = (ROOT / "docs" / "how-to" / "rag.md").read_text()
 PREPARE, LOCUSTFILE = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
 (SCENARIO,) = re.findall(r"```yaml\n(.*?)```", PAGE, re.DOTALL)
-SHORTER = ("--set", "phases.warmup_s=0", "--set", "phases.measure_s=3", "--set", "arrivals.sessions_per_s=8")
+SHORTER = ("--set", "phases.warmup_s=0", "--set", "phases.measure_s=1.5", "--set", "arrivals.sessions_per_s=8")
 PASSAGES = ["Costs rise by a tenth.", "The council is responsible."]
 
 

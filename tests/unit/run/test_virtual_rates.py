@@ -35,7 +35,7 @@ def test_a_closed_loop_reaches_the_capacity(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("load", "kind"), [*product((0.9, 1.2), ("poisson", "constant"))])
 def test_rates_and_overload_at_a_multiple_of_the_capacity(load: float, kind: str, tmp_path: Path) -> None:
-    run = loaded(tmp_path, load, kind, measure_s=20 if load > 1 else 8, drain_s=5, gate="turns_per_s > 0")
+    run = loaded(tmp_path, load, kind, measure_s=20 if load > 1 else 6, drain_s=5, gate="turns_per_s > 0")
     check_at(run, load > 1)
     if load < 1:
         assert run.summary["turns"]["failed"] == 0

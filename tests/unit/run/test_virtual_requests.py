@@ -20,7 +20,7 @@ CHAT = {"kind": "chat", "prompt_tokens": 20, "turns": 2, "output_tokens": 6}
 
 def executed(folder: Path, *, simulator: str = virtual.PACED, script: str | None = None, **changes: Any) -> Any:
     """Run a short closed loop."""
-    file = scenario(folder, phases__measure_s=1.5, **changes)
+    file = scenario(folder, phases__measure_s=0.8, **changes)
     return virtual.run(folder, file, simulator=simulator, script=script)
 
 

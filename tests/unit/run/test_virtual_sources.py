@@ -40,7 +40,7 @@ def turns_by_session(run: virtual.VirtualRun) -> dict[int, list[dict[str, Any]]]
 def test_recorded_conversations_are_sent(tmp_path: Path) -> None:
     source = {"kind": "sharegpt", "path": talks(tmp_path / "talks.json").name, "chars_per_token": 4}
     workload = {"kind": "chat", "source": source, "history": "recorded"}
-    run = executed(tmp_path, scenario(tmp_path, workload=workload, phases__measure_s=1.5))
+    run = executed(tmp_path, scenario(tmp_path, workload=workload, phases__measure_s=1))
     found = run.manifest["workload"]["data"]["chat"]["source"]
     assert found["sessions"] == found["used"] == 40
     assert found["skipped"] == {"one side only": 1}
@@ -134,7 +134,7 @@ def test_random_requests_have_exactly_the_planned_lengths(tmp_path: Path) -> Non
         "workload.source.input_tokens": 700,
         "workload.source.output_tokens": 10,
         "workload.source.prefix_tokens": 50,
-        "phases": {"warmup_s": 0, "measure_s": 1.5, "drain_s": 60},
+        "phases": {"warmup_s": 0, "measure_s": 1, "drain_s": 60},
     }
     file = tmp_path / "random.yaml"
     file.write_text(load("random-7000x1000").changed(changes).resolved_text())

@@ -45,7 +45,7 @@ def replayed(folder: Path, path: Path, phases: dict[str, Any], **workload: Any) 
 def begun(tmp_path_factory: pytest.TempPathFactory) -> virtual.VirtualRun:
     folder = tmp_path_factory.mktemp("begun")
     start = {"from_share": 0.25, "to_share": 0.75, "warmup_turns": 2}
-    phases = {"warmup_s": 600, "warmup_until": "primed", "measure_s": 400}
+    phases = {"warmup_s": 600, "warmup_until": "primed", "measure_s": 300}
     return replayed(folder, corpus(folder / "corpus.jsonl", 20, turns=14), phases, start=start, max_system_idle_s=10)
 
 

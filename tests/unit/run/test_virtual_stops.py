@@ -70,7 +70,7 @@ def test_a_second_signal_other_than_ctrl_c_lets_the_turns_in_flight_complete(by:
 
 
 def test_an_unfinished_drain_is_reported(tmp_path: Path) -> None:
-    long = {"workload__output_tokens": TOO_MANY_TOKENS, "phases": {"measure_s": 3, "drain_s": 1}}
+    long = {"workload__output_tokens": TOO_MANY_TOKENS, "phases": {"measure_s": 2, "drain_s": 1}}
     run = stopped(tmp_path, **long)
     assert run.summary["turns"]["by_phase"]["all"]["unfinished"] == USERS
     reason = next(reason for reason in run.summary["verdict"]["reasons"] if reason["code"] == "unfinished_drain")

@@ -146,7 +146,7 @@ def test_attainment_by_class_has_an_interval_and_fairness_follows_from_it(tmp_pa
         workload=workload,
         arrivals={"kind": "poisson", "sessions_per_s": 5},
         slo={"e2e_ms": 1000},
-        phases__measure_s=60,
+        phases__measure_s=30,
         gates=["fairness_index > 0.5"],
     )
     run = virtual.run(tmp_path, file)

@@ -20,7 +20,7 @@ UNKNOWN = ("first_ns", "first_visible_ns", "event_ns", "event_tokens", "output_t
 @pytest.mark.parametrize("endpoint", OF_TEXTS)
 def test_a_run_has_figures_of_texts_and_none_of_streams(endpoint: str, tmp_path: Path) -> None:
     gates = ["p95(e2e_ms) < 1000", "texts_per_s > 1"]
-    file = scenario(tmp_path, workload=TEXTS, phases__measure_s=1, request={"endpoint": endpoint}, gates=gates)
+    file = scenario(tmp_path, workload=TEXTS, phases__measure_s=0.5, request={"endpoint": endpoint}, gates=gates)
     run = virtual.run(tmp_path, file, "--report", "--details", simulator=virtual.PACED)
     assert run.code == 0, run.text
     rows, summary = run.turns, run.summary
