@@ -134,7 +134,7 @@ def test_the_best_side_is_better_in_each_comparison(factors: list[float]) -> Non
 
 
 def test_equal_sides_are_rarely_called_the_best() -> None:
-    draws, named = 100, dict.fromkeys((TTFT.name, BALANCE.name), 0)
+    draws, named = 60, dict.fromkeys((TTFT.name, BALANCE.name), 0)
     for draw in range(draws):
         found = results([side(f"{draw} {name}", 100, 10, 500, jitter=0.05) for name in "abc"])
         named = {name: count + found[name].is_decided for name, count in named.items()}

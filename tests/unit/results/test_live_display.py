@@ -149,6 +149,7 @@ def locust(url: str, file: Path, run_dir: Path) -> list[str]:
     ]
 
 
+@pytest.mark.usefixtures("forked_programs")
 def test_a_run_on_a_terminal_shows_frames_and_restores_it(tmp_path: Path, simulator: Callable[..., Simulator]) -> None:
     """Frames have figures, log records have their own lines, and the terminal is restored after SIGINT."""
     url = simulator("--ttft-ms", "20", "--itl-ms", "5").url

@@ -47,11 +47,11 @@ def test_an_outage_is_measured_to_its_resolution(rate: float, seed: int, lasts_s
     assert found.lost == int(of.lost[of.planned_s < AT_S + found.after_s].sum())
 
 
-@pytest.mark.parametrize(("rate", "most"), [(8.0, 8), (30.0, 8), (200.0, 12)])
-def test_noise_is_no_change(rate: float, most: int) -> None:
-    states = Counter(one(turns(rate, seed)).state for seed in range(300))
-    assert states["no change seen"] >= 300 - most - states["too few turns to say"]
-    assert states["too few turns to say"] <= 15
+@pytest.mark.parametrize(("rate", "runs", "most"), [(8.0, 300, 8), (30.0, 300, 8), (200.0, 100, 4)])
+def test_noise_is_no_change(rate: float, runs: int, most: int) -> None:
+    states = Counter(one(turns(rate, seed)).state for seed in range(runs))
+    assert states["no change seen"] >= runs - most - states["too few turns to say"]
+    assert states["too few turns to say"] <= runs / 20
 
 
 def test_what_cannot_be_said_is_not_said() -> None:

@@ -4,13 +4,15 @@ import json
 import shutil
 import subprocess
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import openai
 import pytest
 import simulator_process
 from simulator_process import Simulator
 from simulator_requests import CHAT, QUICK, streamed
+
+if TYPE_CHECKING:  # its import takes as long as those of a hundred test modules
+    import openai
 
 SCHEMA = {
     "type": "object",
@@ -33,13 +35,15 @@ def thinker() -> Iterator[Simulator]:
 
 
 @pytest.fixture
-def client(thinker: Simulator) -> Iterator[openai.OpenAI]:
+def client(thinker: Simulator) -> "Iterator[openai.OpenAI]":
+    import openai
+
     with openai.OpenAI(base_url=f"{thinker.url}/v1", api_key="none", max_retries=0) as official:
         yield official
 
 
 class TestOfficialClient:
-    def test_a_streamed_chat_with_reasoning_and_tool_calls(self, client: openai.OpenAI) -> None:
+    def test_a_streamed_chat_with_reasoning_and_tool_calls(self, client: "openai.OpenAI") -> None:
         stream = client.chat.completions.create(
             model="alias",
             messages=[{"role": "user", "content": "what is the weather"}],
@@ -65,14 +69,16 @@ class TestOfficialClient:
         assert usage.completion_tokens_details is not None
         assert 0 < (usage.completion_tokens_details.reasoning_tokens or 0) < usage.completion_tokens
 
-    def test_the_stream_helper_returns_the_same_text(self, client: openai.OpenAI) -> None:
+    def test_the_stream_helper_returns_the_same_text(self, client: "openai.OpenAI") -> None:
         messages: list[Any] = [{"role": "user", "content": "hello"}]
         with client.chat.completions.stream(model="simulator", messages=messages) as stream:
             completion = stream.get_final_completion()
         again = client.chat.completions.create(model="simulator", messages=messages)
         assert completion.choices[0].message.content == again.choices[0].message.content
 
-    def test_other_requests_and_errors(self, client: openai.OpenAI) -> None:
+    def test_other_requests_and_errors(self, client: "openai.OpenAI") -> None:
+        import openai
+
         assert [model.id for model in client.models.list()] == ["simulator", "alias"]
         usage = client.completions.create(model="alias", prompt="a b", max_tokens=3).usage
         assert usage is not None
