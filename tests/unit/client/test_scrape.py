@@ -19,11 +19,13 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import scraper_child
 import scrapes
 import scripted_server
 import trustme
 from hypothesis import given
 from hypothesis import strategies as st
+from paths import SUPPORT
 from ports import unused_port
 from scripted_server import ScriptedServer, send
 from simulator_process import Simulator
@@ -99,41 +101,18 @@ def page() -> Iterator[MetricsServer]:
     server.close()
 
 
-SCRAPER = """
-import argparse
-import os
-import signal
-from pathlib import Path
-
-from inferload.base.clock import Anchor
-from inferload.base.redaction import Redaction
-from inferload.base.run_options import TLS_OPTIONS, add_options
-from inferload.base.tls import TlsSettings
-from inferload.servers import scraper, scraping
-
-parser = argparse.ArgumentParser()
-parser.add_argument("--out", type=Path)
-parser.add_argument("--interval-s", type=float)
-parser.add_argument("--target", action="append")
-add_options(parser, TLS_OPTIONS)
-parsed = parser.parse_args()
-signal.signal(signal.SIGINT, signal.SIG_IGN)
-key = os.environ.get("OPENAI_API_KEY")
-clients = scraper.clients_of(parsed.target, TlsSettings.of(parsed), key)
-scraping.scrape_for_parent(scraper.ScrapeJob(clients, parsed.interval_s, parsed.out, Anchor.take()), Redaction.of(key, ()))
-"""
-
-
 class Child:
     """A scraper process, which has not imported gevent, and its output."""
 
     def __init__(self, run: Path, *arguments: str, key: str | None = None) -> None:
         environment = {name: value for name, value in os.environ.items() if name != "OPENAI_API_KEY"}
         environment |= {"OPENAI_API_KEY": key} if key else {}
-        command = [sys.executable, "-c", SCRAPER, "--out", str(run / SERVER_METRICS), *arguments]
+        command = [sys.executable, "-m", scraper_child.__name__, "--out", str(run / SERVER_METRICS), *arguments]
         pipe = subprocess.PIPE
         self.run = run
-        self.process = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, text=True, env=environment)
+        self.process = subprocess.Popen(
+            command, stdin=pipe, stdout=pipe, stderr=pipe, text=True, env=environment, cwd=SUPPORT
+        )
 
     def line(self) -> dict[str, Any]:
         assert self.process.stdout is not None
