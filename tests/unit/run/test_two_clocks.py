@@ -3,6 +3,7 @@
 import json
 import re
 from collections import defaultdict
+from itertools import combinations
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -105,8 +106,25 @@ def kind(name: str) -> tuple[Any, ...]:
     return given["request"]["endpoint"], workload["kind"], arrivals["kind"], *parts
 
 
-ONE_OF_EACH = {kind(name): (name,) for name in reversed(BUNDLED)}.values()
-every = run_cases(both, *ONE_OF_EACH, ("README",), soak=[(name,) for name in BUNDLED if (name,) not in ONE_OF_EACH])
+def pairs(name: str) -> set[Any]:
+    """Return each two of what scenarios differ in, such as a workload with its arrivals."""
+    return set(combinations(enumerate(kind(name)), 2))
+
+
+def fewest(names: list[str]) -> list[str]:
+    """Return names whose scenarios have all pairs of these; the others run in `make soak`."""
+    kept = list(names)
+    for name in reversed(names):
+        others = [each for each in kept if each != name]
+        if pairs(name) <= set().union(*map(pairs, others)):
+            kept = others
+    return kept
+
+
+FEWEST = fewest(BUNDLED)
+every = run_cases(
+    both, *((name,) for name in FEWEST), ("README",), soak=[(name,) for name in BUNDLED if name not in FEWEST]
+)
 
 
 def rows_of(run: FinishedRun) -> list[dict[str, Any]]:
