@@ -115,20 +115,25 @@ def free_port() -> int:
 
 def is_free(host: str, port: int) -> bool:
     """Return True if a server can listen on the port, ignoring sockets of recently closed connections."""
-    return why_not_free(host, port) is None
+    return 0 < port < 65536 and _bind_error(host, port) is None  # without a search for the program that has it
 
 
 def why_not_free(host: str, port: int) -> str | None:
     """Return the reason why a server cannot listen on the port; None if it can."""
     if not 0 < port < 65536:
         return "must be 1 to 65535; change --port"
+    error = _bind_error(host, port)
+    return None if error is None else _reason(error, host, port)
+
+
+def _bind_error(host: str, port: int) -> OSError | None:
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     with socket.socket(family) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind((host.strip("[]"), port))
         except OSError as error:
-            return _reason(error, host, port)
+            return error
     return None
 
 

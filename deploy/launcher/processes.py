@@ -1,19 +1,20 @@
 """Processes of this machine: those of a group, and those that hold a file open or listen on a port."""
 
+import contextlib
 import os
 
 import psutil
 
 
 def members(group: int) -> list[psutil.Process]:
-    return [process for process in psutil.process_iter() if _group_of(process) == group]
-
-
-def _group_of(process: psutil.Process) -> int | None:
-    try:
-        return os.getpgid(process.pid)
-    except OSError:  # has ended
-        return None
+    """Return the processes of a group, zombies included."""
+    found = []
+    for pid in psutil.pids():
+        # psutil.process_iter() would read a file of each process of the machine.
+        with contextlib.suppress(OSError, psutil.Error):  # has ended
+            if os.getpgid(pid) == group:
+                found.append(psutil.Process(pid))
+    return found
 
 
 def holds_open(process: psutil.Process, path: str) -> bool:

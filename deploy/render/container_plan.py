@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import cache
 from importlib.resources import files
 from itertools import takewhile
 from pathlib import Path
@@ -99,7 +100,12 @@ def head(name: str, plan: ContainerPlan) -> str:
 
 def documents(name: str, plan: ContainerPlan, **values: Any) -> list[Any]:
     """Return the documents of a template. A value of any type replaces a placeholder scalar; values are not parsed."""
-    return [_filled(document, {**plan.values(), **values}) for document in yaml.safe_load_all(_template(name))]
+    return [_filled(document, {**plan.values(), **values}) for document in _parsed(name)]
+
+
+@cache
+def _parsed(name: str) -> tuple[Any, ...]:
+    return tuple(yaml.safe_load_all(_template(name)))
 
 
 def _template(name: str) -> str:

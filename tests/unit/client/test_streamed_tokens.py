@@ -90,12 +90,12 @@ def held(random: Random, total: int) -> list[int]:
     return [*[1] * before, size, *[1] * (total - size - before)]
 
 
-def samples(seed: int, count: int = 60) -> list[tuple[Random, list[str]]]:
-    """Return texts of 5 to 2,000 tokens."""
+def samples(seed: int, count: int = 60, most: int = 1_000) -> list[tuple[Random, list[str]]]:
+    """Return texts of 5 to `most` tokens."""
     random, texts = Random(seed), list(TEXTS.values())
     chosen = []
     for number in range(count):
-        tokens, total = texts[number % len(texts)], random.randint(5, 2_000)
+        tokens, total = texts[number % len(texts)], random.randint(5, most)
         first = random.randrange(max(1, len(tokens) - total))
         chosen.append((random, tokens[first : first + total]))
     return chosen
@@ -140,7 +140,7 @@ def test_drafts_are_shared_by_their_texts(ends: int) -> None:
 def test_a_count_of_events_is_not_believed_if_they_have_more_tokens(grouped: Any, running: bool) -> None:
     """Some servers count events. Texts of which an event has twelve words or more are looked at."""
     marked = []
-    for random, tokens in samples(6):
+    for random, tokens in samples(6, most=2_000):
         sizes = (grouped or held)(random, len(tokens))
         if len(tokens) < 100 or len(tokens) < 1.3 * len(sizes):
             continue
@@ -190,7 +190,7 @@ def test_hidden_tokens_are_found_by_the_texts(share: float) -> None:
 
 
 def test_held_text_counts_by_its_length() -> None:
-    answers = [streamed(tokens, held(random, len(tokens))) for random, tokens in samples(4, 120)]
+    answers = [streamed(tokens, held(random, len(tokens))) for random, tokens in samples(4, 120, most=2_000)]
     assert sum(tpot_error(answer) > 0.05 and not answer.remarks for answer in answers) <= 0.02 * len(answers)
     marked = [answer for answer in answers if Remark.HELD_TEXT in answer.remarks]
     assert len(marked) >= 0.95 * len(answers)

@@ -627,7 +627,7 @@ def up_and_down(times: int, capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_a_few_starts_and_stops_leave_no_processes_or_files(state: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    up_and_down(3, capsys)
+    up_and_down(2, capsys)
 
 
 @pytest.mark.soak

@@ -35,6 +35,7 @@ def document(path: Path) -> dict[str, Any]:
         "arrivals": {"kind": "closed", "users": USERS, "spawn_per_s": 100},
         "phases": {"warmup_s": 1800, "warmup_until": "primed", "measure_s": 900, "drain_s": 600},
         "cache": {"isolate": "session"},
+        "server": {"interval_s": 5},  # a virtual run costs little but its scrapes
         "seed": 42,
     }
 

@@ -7,7 +7,6 @@ import signal
 import socket
 import struct
 import subprocess
-import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -15,6 +14,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from unittest.mock import Mock
 
+import forge
 import gevent
 import psutil
 import pytest
@@ -66,6 +66,48 @@ def client_of(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], Clien
     yield make  # type: ignore[misc]
     for client in clients:
         client.close()
+
+
+# A process of each script, forked from one that has imported the client.
+CLIENTS = forge.Forge("gevent.os", "inferload.client.connection.native_connection", "inferload.client.endpoints.chat")
+START = """
+import os, gevent, gevent.os
+from inferload.base.clock import now_ns
+from inferload.client.client import Client, ClientSettings
+from inferload.client.connection.target import Target
+from inferload.client.turn_record import TurnRequest
+def request():
+    return TurnRequest(b"{}", "s0.0", "s0", 0, "chat", "measure", now_ns())
+"""
+
+Script = Callable[[str], "forge.Forked | subprocess.Popen[str]"]
+
+
+@pytest.fixture
+def start_script(tmp_path: Path) -> Script:
+    """`start_script(text)` starts a process with a client's imports that runs the text."""
+
+    def start(text: str) -> "forge.Forked | subprocess.Popen[str]":
+        (tmp_path / "script.py").write_text(START + text)
+        environment = {**os.environ, reader_choice.VARIABLE: "native"}
+        return CLIENTS.start("script", [], env=environment, cwd=tmp_path)
+
+    return start
+
+
+@pytest.fixture
+def run_script(start_script: Script) -> Callable[[str], str]:
+    """`run_script(text)` returns what the text prints."""
+
+    def run(text: str) -> str:
+        process = start_script(text)
+        assert process.stdout is not None
+        with gevent.Timeout(PATIENCE_S):
+            reported = gevent.get_hub().threadpool.apply(process.stdout.read)
+        assert process.wait(PATIENCE_S) == 0
+        return reported.strip()
+
+    return run
 
 
 # ---- one connection
@@ -313,7 +355,7 @@ def test_a_late_ending_is_not_attributed_to_the_next_reply(
 # ---- processes
 
 
-def test_a_forked_child_has_its_own_reading_thread(tmp_path: Path) -> None:
+def test_a_forked_child_has_its_own_reading_thread(run_script: Callable[[str], str]) -> None:
     server = ScriptedServer([send(chunked(*ANSWER))])
     reported = run_script(
         f"""
@@ -360,7 +402,7 @@ assert libc.capset(head, sets) == 0
 
 
 @pytest.mark.parametrize("drop", ["", UNPRIVILEGED], ids=["privileged", "unprivileged"])
-def test_the_reading_thread_has_priority_over_the_event_loop(drop: str) -> None:
+def test_the_reading_thread_has_priority_over_the_event_loop(drop: str, run_script: Callable[[str], str]) -> None:
     server = ScriptedServer([send(chunked(*ANSWER))])
     reported = run_script(drop + LEVELS.format(url=server.url))
     server.close()
@@ -421,7 +463,7 @@ reader.close()
 """
 
 
-def test_dense_chunks_do_not_wake_the_thread_each() -> None:
+def test_dense_chunks_do_not_wake_the_thread_each(run_script: Callable[[str], str]) -> None:
     head = HEAD + b"Transfer-Encoding: chunked\r\n\r\n"
     ranked, slept, took_ms = run_script(THICK.format(head=head, chunk=chunk(b"x"))).split()
     if ranked != "True":
@@ -431,7 +473,7 @@ def test_dense_chunks_do_not_wake_the_thread_each() -> None:
 
 
 @pytest.mark.usefixtures("stamping")
-def test_a_stopped_process_records_the_pause_and_the_delay() -> None:
+def test_a_stopped_process_records_the_pause_and_the_delay(start_script: Script) -> None:
     stopped, sent, release = threading.Event(), threading.Event(), threading.Event()
 
     def script(sock: socket.socket, _request: bytes) -> None:
@@ -467,7 +509,8 @@ print(record.ok, max(record.delay_ns) > 100_000_000, any(b - a > 100_000_000 for
         process.stdout.readline().strip() == "read"
     )  # before more arrives: the kernel stamps merged data with the newest time
     release.set()
-    reported, _ = process.communicate(timeout=PATIENCE_S)
+    reported = process.stdout.read()
+    assert process.wait(PATIENCE_S) == 0
     server.close()
     assert reported.split() == ["True", "True", "True"]
 
@@ -476,24 +519,3 @@ def wait_for(there: Callable[[], bool]) -> None:
     with gevent.Timeout(PATIENCE_S):
         while not there():
             gevent.sleep(0.01)
-
-
-START = """
-import os, gevent, gevent.os
-from inferload.base.clock import now_ns
-from inferload.client.client import Client, ClientSettings
-from inferload.client.connection.target import Target
-from inferload.client.turn_record import TurnRequest
-def request():
-    return TurnRequest(b"{}", "s0.0", "s0", 0, "chat", "measure", now_ns())
-"""
-
-
-def start_script(text: str) -> "subprocess.Popen[str]":
-    environment = {**os.environ, reader_choice.VARIABLE: "native"}
-    return subprocess.Popen([sys.executable, "-c", START + text], stdout=subprocess.PIPE, text=True, env=environment)
-
-
-def run_script(text: str) -> str:
-    reported, _ = start_script(text).communicate(timeout=PATIENCE_S)
-    return reported.strip()
