@@ -17,7 +17,6 @@ from pathlib import Path
 
 import gevent
 import pytest
-from _pytest.assertion import rewrite
 
 TESTS = Path(__file__).parent
 # Files with run cases (tests/support/e2e_runs.py), which are executed concurrently within one process.
@@ -75,26 +74,6 @@ class Queue:
                 yield item
 
 
-def rewrite_ahead(config: pytest.Config) -> None:
-    """Start a process that rewrites test modules for pytest's cache: the last ones, while the first ones are collected.
-
-    In a new checkout rewriting takes about as long as all the rest of the collection, which uses one core. The process ends at
-    a module that has its code: where it meets the collection, and at once if an earlier run has rewritten them.
-    """
-    if sys.dont_write_bytecode or os.fork():
-        return
-    try:
-        for file in sorted(TESTS.rglob("test_*.py"), reverse=True):
-            folder = rewrite.get_cache_dir(file)
-            code = folder / (file.stem + rewrite.PYC_TAIL)
-            if rewrite._read_pyc(file, code) is not None or not rewrite.try_makedirs(folder):
-                break
-            source_hash, made = rewrite._rewrite_test(file, config)
-            rewrite._write_pyc(config.stash[rewrite.assertstate_key], made, source_hash, code)
-    finally:
-        os._exit(0)
-
-
 def draw_first_example() -> None:
     """Draw from Hypothesis, which reads the constants of all modules for its first example: here once for all processes."""
     import hypothesis  # later than pytest, which rewrites its modules
@@ -122,12 +101,11 @@ class SideBySide:
         self._processes: list[Process] = []
         self._with_result: set[str] = set()
 
-    def pytest_collection(self, session: pytest.Session) -> None:
+    def pytest_collection(self) -> None:
         import forge
 
         for server in (forge.LOCUST, forge.COMMANDS, forge.SIMULATOR):
             server.proxy()  # starts the one of all processes, which imports its modules meanwhile
-        rewrite_ahead(session.config)
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtestloop(self, session: pytest.Session) -> bool | None:

@@ -12,6 +12,7 @@ from typing import Any
 
 from acceptor import Acceptor
 
+_TLS_HANDSHAKE = b"\x16\x03"
 Script = Callable[[socket.socket, bytes], None]
 
 
@@ -79,13 +80,13 @@ def serve_until_stdin_closes(serve: Callable[[socket.socket], None]) -> None:
 
 
 def read_request(sock: socket.socket) -> bytes | None:
-    """Read a complete request; None at the end of the connection."""
+    """Read a complete request; None at the end of the connection, and for a TLS record on a plain port."""
     data = b""
     while b"\r\n\r\n" not in data:
         piece = sock.recv(65536)
-        if not piece:
-            return None
         data += piece
+        if not piece or data.startswith(_TLS_HANDSHAKE):
+            return None
     head, _, body = data.partition(b"\r\n\r\n")
     length = next(
         (int(line.split(b":")[1]) for line in head.split(b"\r\n") if line.lower().startswith(b"content-length")), 0
