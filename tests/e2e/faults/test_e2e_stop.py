@@ -47,7 +47,7 @@ CODES = {"sigint": 130, "sigterm": 143, "sighup": 143}
 WAYS = ("run_time", "web", "scenario_end", *SIGNALS)
 CASES = [(way, mode) for way in WAYS for mode in MODES]
 if not SOAK:  # all ways in one process are in test_virtual_stops.py, SIGTERM to workers by hand in test_e2e_delivery.py
-    CASES = [(way, "processes") for way in ("web", "sigterm", "sighup_to_all")]  # SIGINT to all: `twice`
+    CASES = [(way, "processes") for way in ("web", "sigint_to_all", "sigterm")]
 GATES = ["failed_ratio < 0.5", "p50(ttft_ms) < 60000", "p50(e2e_ms) < 60000"]  # all pass
 LENGTHS = {"dist": "uniform", "min": TOKENS // 3, "max": TOKENS}  # so that some turns end before the stop
 

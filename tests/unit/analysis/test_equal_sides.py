@@ -19,7 +19,7 @@ from scipy import stats
 
 from inferload.results.statistics.paired_runs import ALPHA, OTHERS_ALONE
 
-SCHEDULES, REPEATS, TURNS = 40, 16 if os.environ.get("INFERLOAD_SOAK") else 3, 60
+SCHEDULES, REPEATS, TURNS = 40, 16 if os.environ.get("INFERLOAD_SOAK") else 6, 60
 
 
 @cache

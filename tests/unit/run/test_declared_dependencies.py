@@ -98,7 +98,9 @@ def test_a_run_its_report_a_comparison_a_search_and_a_study_need_declared_packag
     request.addfinalizer(programs.close)
     (tmp_path / "short_commands.py").write_text(COMMANDS)
     words = [programs.proxy()]
-    done = programs.start("short_commands", words, env=dict(os.environ), cwd=tmp_path, errors_too=True)
+    done = programs.start(
+        "short_commands", words, env={**os.environ, "PYTHONPATH": str(tmp_path)}, cwd=tmp_path, errors_too=True
+    )
     assert done.stdout is not None
     shown = done.stdout.read()
     assert done.wait(60) == 0, shown
