@@ -156,9 +156,7 @@ class Fleet:
             status = self.get_json("/inferload/status")
             return status if "headline" in status and status["run_dir"] != after else None
 
-        return wait_until(
-            ended, "the run's outcome on the page", longest_s=1
-        )  # each page costs the master milliseconds
+        return wait_until(ended, "the run's outcome on the page", longest_s=1)  # each page takes CPU time of the master
 
     def get(self, path: str) -> bytes:
         return self._request("GET", path)

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
 import synthetic_run as synthetic
 from run_folders import edited
 
@@ -55,6 +56,16 @@ def test_named_runs_have_a_page_each_and_a_common_one(tmp_path: Path, command: C
     assert {trace["name"] for trace in figure["data"]} == {"plain", "tuned"}
     assert 'href="../plain-2/report.html"' in page
     command("report", runs[0], "--together", tmp_path / "one", code=2)
+
+
+@pytest.mark.parametrize("beside", ["study.yaml", "search.json", "sweep.yaml"])
+def test_a_folder_with_a_manifest_is_a_run_whatever_else_it_has(
+    beside: str, tmp_path: Path, command: Callable[..., str]
+) -> None:
+    run = synthetic.write(tmp_path / "run", synthetic.SUMMARY)
+    (run / beside).write_text("{}")
+    command("report", run)
+    assert (run / "report.html").is_file()
 
 
 def test_links_to_runs_are_percent_encoded(tmp_path: Path, command: Callable[..., str]) -> None:
