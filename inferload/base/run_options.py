@@ -8,6 +8,13 @@ from msgspec import Struct
 API_KEY_VARIABLE = "OPENAI_API_KEY"
 DEFAULT_MAX_TURNS_MB = 1000
 TLS_OPTIONS = ("--ca-file", "--client-cert", "--client-key", "--insecure")
+EACH_PROCESS = (
+    *TLS_OPTIONS,
+    "--api-key-file",
+    "--header",
+    "--export-traces",
+    "--trace-ratio",
+)  # options that workers need as well
 KEY_ON_COMMAND_LINE = (
     f"--api-key: a key on a command line is in the process list; use --api-key-file FILE or {API_KEY_VARIABLE}"
 )
@@ -188,6 +195,9 @@ RUN_OPTIONS = (
     RunOption("--insecure", "accept any certificate; every report notes it", switch=True, private=True),
     RunOption("--junit", "write the outcome and the gates as JUnit XML", "FILE", private=True),
     RunOption("--markdown", "write the outcome and the gates as Markdown for a pull request", "FILE", private=True),
+    RunOption(
+        "--termination-message", "write outcome, gates and reasons for a pod: at most 4 kB", "FILE", private=True
+    ),
     RunOption("--github", "print GitHub annotations and write the step summary", switch=True, private=True),
     RunOption(
         "--no-report",

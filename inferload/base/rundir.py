@@ -120,14 +120,14 @@ def link_latest(path: Path) -> None:
 
 def check(path: Path) -> None:
     """Raise UsageError unless the path is absent or an empty directory, and writable."""
-    if path.exists() and not path.is_dir():
-        raise Taken(f"run directory {path}: is a file; name a directory with --run-dir")
-    if path.is_dir() and any(path.iterdir()):
-        raise Taken(f"run directory {path}: not empty; name another with --run-dir, or remove it")
     nearest = path
-    while not nearest.exists():
-        nearest = nearest.parent
     try:
+        if path.exists() and not path.is_dir():
+            raise Taken(f"run directory {path}: is a file; name a directory with --run-dir")
+        if path.is_dir() and any(path.iterdir()):
+            raise Taken(f"run directory {path}: not empty; name another with --run-dir, or remove it")
+        while not nearest.exists():
+            nearest = nearest.parent
         with tempfile.TemporaryFile(dir=nearest):
             pass  # permission bits are not enough: root has them all, a read-only disk ignores them
     except OSError as error:

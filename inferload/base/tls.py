@@ -39,7 +39,7 @@ class TlsSettings(Struct, frozen=True):
         `protocols`: those that ALPN offers. Raise UsageError for a file that cannot be used.
         """
         ca_file = None if self.ca_file is None else str(self.ca_file)
-        with explained(f"--ca-file {self.ca_file}", "name a PEM file"):  # ssl.SSLError is a subclass
+        with explained(f"--ca-file {self.ca_file}", "name a PEM file (pod: create its ConfigMap)"):  # of SSLError too
             context = _unverified(ca_file) if self.insecure else ssl.create_default_context(cafile=ca_file)
         if protocols:
             context.set_alpn_protocols(list(protocols))

@@ -6,17 +6,20 @@ import gc
 import os
 import runpy
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 from inferload.base.deployments import locustfile
+from inferload.base.errors import UsageError
+from inferload.base.on_use import OnUse
 from inferload.base.run_options import RUN_OPTIONS
 from inferload.base.run_options import words as option_words
 from inferload.cli import quick_options
 
 DEFAULT_SCENARIO = "chat"  # the one of the bundled locustfile
+_REFUSE = OnUse[Callable[[object], None]]({"ci": "inferload.results.ci:refuse"})  # which imports much
 _EXAMPLE = "example: inferload run smoke --host http://server:8000 --users 20 --duration 60s --processes 2"
 
 
@@ -39,13 +42,19 @@ def register(commands: Any) -> None:
         (load if option.name == "set" else parser).add_argument(option.flag, **option.keywords())
     _add_locust_options(parser)
     parser.set_defaults(run=run, extra=())
+    error = parser.error
+    parser.error = lambda why: (_REFUSE["ci"](why), error(why))
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Run Locust in this process, as `python -m locust` does; its end raises SystemExit."""
     gc.disable()  # until `inferload.users` has been imported
     import_module("locust")  # first: other modules must not use what gevent replaces
-    arguments.set = quick_options.settings(arguments)
+    try:
+        arguments.set = quick_options.settings(arguments)
+    except UsageError as error:
+        _REFUSE["ci"](error)
+        raise
     sys.argv[1:] = locust_words(arguments, locustfile())
     if not sys.flags.safe_path:
         sys.path[0] = os.getcwd()

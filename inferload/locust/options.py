@@ -18,8 +18,6 @@ from inferload.base.tls import TlsSettings
 from inferload.client.client import Credentials
 from inferload.client.connection import credentials
 from inferload.client.connection.target import Target
-from inferload.figures.limits import abort_condition
-from inferload.figures.limits.gate import GateError
 from inferload.locust_adapters import process
 from inferload.locust_adapters.web_page import AnyOf
 from inferload.results.ci import Outputs
@@ -72,6 +70,7 @@ def add_options(parser: Any, default_scenario: str, selected_scenario: str | Non
         master_bind_host=_NotGiven(parser.get_default("master_bind_host") or "*"),
         master_bind_port=process.NumberNotGiven(parser.get_default("master_bind_port") or 5557),
         expect_workers=process.NumberNotGiven(parser.get_default("expect_workers") or 1),
+        expect_workers_max_wait=process.NumberNotGiven(0),
     )
     for option in RUN_OPTIONS:
         parser.add_argument(option.flag, include_in_web_ui=option.in_form, **option.keywords())
@@ -187,7 +186,7 @@ def check(options: Any, program: Program = _ANY_SCENARIO) -> CheckedOptions:
         return CheckedOptions(own, loaded)
     if options.live and not options.headless:
         raise UsageError("--live: only for a headless run; the web UI shows this one")
-    abort_on(options.abort_on)
+    run_spec.abort_on(options.abort_on)
     run_spec.more_gates(scenario, options.gate or ())
     if options.only:
         users_set = next((setting.value for setting in settings if setting.key == "arrivals.users"), None)
@@ -299,16 +298,6 @@ def _max_turns_mb(text: Any) -> int:
     if not str(text).isdecimal():
         raise UsageError(f"--max-turns-mb {text}: not a whole number of MB of at least 0")
     return int(text)
-
-
-def abort_on(conditions: list[str] | None) -> tuple[str, ...] | None:
-    """Check the conditions that stop the run early; None if there are none."""
-    for text in conditions or ():
-        try:
-            abort_condition.parse(text)
-        except GateError as error:
-            raise UsageError(f"--abort-on: {error}") from error
-    return tuple(conditions) if conditions else None
 
 
 def roles(pages: list[str] | None, values: list[str] | None) -> Mapping[str, Role]:

@@ -27,7 +27,9 @@ from inferload.locust.options import CheckedOptions
 from inferload.locust.user_classes import program_of
 from inferload.locust.users import InferenceUser
 from inferload.locust_adapters import adaptations, logs, membership, messages, process, tables
+from inferload.results import ci
 from inferload.results.verdict.outcome import USAGE
+from inferload.run.process import run_spec
 from inferload.run.process.listen_address import ListenAddress
 from inferload.run.process.program_code import LoadedCode, imported_files
 from inferload.run.process.run_spec import LoadOptions, RunOptions
@@ -57,6 +59,7 @@ def install() -> None:
         adaptations.apply()
     except UsageError as error:
         print(f"inferload: {escaped(safe_urls(str(error)))}", file=sys.stderr)
+        ci.refuse(error)
         sys.exit(2)
     logs.install()
     process.check_after_parsing(plugin.check)
@@ -223,7 +226,7 @@ def _begin_master(environment: Any, own: ProcessSettings, loaded: LoadedScenario
             roles=options.roles(parsed.metrics_url, parsed.role),
             also_hosts=tuple(parsed.also_host or ()),
             only=parsed.only or None,
-            abort_on=options.abort_on(parsed.abort_on),
+            abort_on=run_spec.abort_on(parsed.abort_on),
             gates=tuple(parsed.gate or ()),
             settings=load_options.settings,
             loaded=loaded if parsed.headless else None,  # a start from the form reads the file again
@@ -255,5 +258,6 @@ def _export_metrics(controller: "Controller", address: ListenAddress) -> None:
         exporter.listen(address)
     except UsageError as error:
         print(f"inferload: {escaped(safe_urls(str(error)))}", file=sys.stderr)
+        ci.refuse(error)
         sys.exit(USAGE)
     controller.process.await_scrape = exporter.wait_for_last_scrape

@@ -7,6 +7,7 @@ key pair is derived from the token, and its public key is not published: a peer 
 import hashlib
 import logging
 import secrets
+import sys
 from typing import Any
 
 import gevent
@@ -66,8 +67,7 @@ def authenticate() -> None:
             else:
                 self.socket.curve_serverkey = public
                 self.socket.curve_publickey, self.socket.curve_secretkey = zmq.curve_keypair()
-        if sock_type == zmq.DEALER:
-            _log_refusal(self.socket)
+        _log_refusal(self.socket, is_master=sock_type == zmq.ROUTER)
 
 
 def _master_keys(token: str) -> tuple[bytes, bytes]:
@@ -79,19 +79,20 @@ def _master_keys(token: str) -> tuple[bytes, bytes]:
     return secret, zmq.curve_public(secret)
 
 
-def _log_refusal(connection: Any) -> None:
-    """Log an error if the handshake of a worker's socket fails: ZeroMQ retries it silently."""
+def _log_refusal(connection: Any, *, is_master: bool) -> None:
+    """Log the first handshake that fails: ZeroMQ is silent. What does not speak its protocol may be a probe of a master's port."""
     import zmq.green as zmq
     from zmq.utils.monitor import parse_monitor_message
 
-    failed = (
-        zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL | zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL | zmq.EVENT_HANDSHAKE_FAILED_AUTH
-    )
-    monitor = connection.get_monitor_socket(failed | zmq.EVENT_HANDSHAKE_SUCCEEDED)
+    by_protocol = zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL
+    ended = zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL | zmq.EVENT_HANDSHAKE_SUCCEEDED
+    monitor = connection.get_monitor_socket(by_protocol | (0 if is_master else ended))
 
     def wait() -> None:
-        event = parse_monitor_message(monitor.recv_multipart())
-        if event["event"] & failed:
+        event = parse_monitor_message(monitor.recv_multipart())["event"]
+        if is_master:
+            logger.warning("refused a worker that has another token or none; give both the same --token-file")
+        elif event != zmq.EVENT_HANDSHAKE_SUCCEEDED:
             logger.error(
                 "master %s: refused this worker, which has another token or none, or it is no master; give --token-file with the "
                 "same content on master and worker (a run with --processes accepts its own workers only)",
@@ -99,5 +100,7 @@ def _log_refusal(connection: Any) -> None:
             )
         connection.disable_monitor()
         monitor.close(linger=0)
+        if event == by_protocol and not is_master:
+            sys.exit(2)  # ZeroMQ does not connect again, and Locust's next message would raise an exception
 
     gevent.spawn(wait)

@@ -12,6 +12,7 @@ import os
 import stat
 import sys
 from collections.abc import Callable, Mapping
+from math import inf
 from pathlib import Path
 from types import FrameType, SimpleNamespace
 from typing import Any
@@ -32,7 +33,9 @@ from inferload.base.escaping import escaped_lines
 from inferload.base.redaction import safe_urls
 from inferload.locust_adapters import tables
 from inferload.locust_adapters.compat import names_in, parameters
+from inferload.results import ci
 
+WORKERS_S = 60  # for all workers to connect: default of --expect-workers-max-wait, whose 0 has no limit
 _WORKER_END_S = 3.0
 _PROGRAMS = ("locust", "inferload")  # that leave the exit code as it is
 _STARTERS = ("runpy", "inferload.cli", "inferload.cli.run")  # modules between such a program and Locust's `main`
@@ -41,7 +44,7 @@ CTRL_C = "Ctrl-C"
 RUN_TIME_HINT = "No run time limit set, use CTRL+C to interrupt"
 _OPTIONS = {
     "num_users", "--spawn-rate", "--run-time", "--headless", "--autostart", "--autoquit", "--only-summary",
-    "--print-stats", "--expect-workers", "--processes", "--worker", "--master-host", "--master-port",
+    "--print-stats", "--expect-workers", "--expect-workers-max-wait", "--processes", "--worker", "--master-host", "--master-port",
     "--master-bind-host", "--master-bind-port", "--web-host", "--web-port", "--web-base-path",
 }  # fmt: skip
 
@@ -77,18 +80,24 @@ def check_after_parsing(check: Check) -> None:
 
     def checking() -> Any:
         parser = get_parser()
-        parse_args = parser.parse_args
+        parse_args, end = parser.parse_args, parser.error
+
+        def refuse(why: str) -> None:
+            ci.refuse(why)
+            end(why)
 
         def parse_and_check(*arguments: Any) -> Any:
+            options = None
             try:
                 options = parse_args(*arguments)
                 for check_options in checks:
                     check_options(options, parser.get_source_to_settings_dict())
             except UsageError as error:
+                ci.refuse(error, options)
                 parser.exit(2, f"inferload: {escaped_lines(safe_urls(str(error)))}\n")
             return options
 
-        parser.parse_args = parse_and_check
+        parser.parse_args, parser.error = parse_and_check, refuse
         return parser
 
     checking.checks = checks  # type: ignore[attr-defined]
@@ -100,10 +109,11 @@ class NumberNotGiven(int):
 
 
 class WorkerCount(Struct, frozen=True):
-    """How many workers a run waits for, and uses at most; `most`: None without a bound."""
+    """How many workers a run waits for, for how many seconds, and uses at most; `most`: None without a bound."""
 
     expected: int
     most: int | None
+    wait_s: float = WORKERS_S
 
 
 def take_options_over(parsed: Any, users: int, spawn_per_s: float) -> WorkerCount:
@@ -112,7 +122,9 @@ def take_options_over(parsed: Any, users: int, spawn_per_s: float) -> WorkerCoun
     `users`, `spawn_per_s`: defaults for the start form and for a run without these options.
     """
     given = not isinstance(parsed.expect_workers, NumberNotGiven)  # with --processes, Locust has set it to that number
-    workers = WorkerCount(parsed.expect_workers, parsed.expect_workers if given else None)
+    wait_s = parsed.expect_workers_max_wait
+    wait_s = WORKERS_S if isinstance(wait_s, NumberNotGiven) else wait_s or inf
+    workers = WorkerCount(parsed.expect_workers, parsed.expect_workers if given else None, wait_s)
     parsed.num_users = users if parsed.num_users is None else parsed.num_users
     parsed.spawn_rate = spawn_per_s if parsed.spawn_rate is None else parsed.spawn_rate
     if parsed.headless or parsed.autostart:

@@ -4,14 +4,16 @@ All texts come from summary.json, so that a run and a later `inferload report` w
 """
 
 import argparse
+import contextlib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from msgspec import Struct
 
-from inferload.base.errors import explained
+from inferload.base.errors import UsageError, explained
 from inferload.base.escaping import escaped
+from inferload.base.redaction import safe_urls
 from inferload.results.documents.summary_document import Summary, Turns
 from inferload.results.documents.verdict_document import Outcome, State
 from inferload.results.verdict import failures
@@ -21,41 +23,44 @@ from inferload.results.verdict.outcome import USAGE, reason_lines
 Summaries = Mapping[str, Summary]  # by the name of their run
 
 
-class Outputs(Struct, frozen=True):
-    """Files and annotations that the options of a command name."""
+# Options that name a file of a run's outcome, with what it is written as. `ci_texts` has a function of each text.
+FILES = {"--junit": "JUnit XML", "--markdown": "Markdown", "--termination-message": "text of at most 4,096 bytes"}
 
-    junit: Path | None = None
-    markdown: Path | None = None
+
+class Outputs(Struct, frozen=True):
+    """Files and annotations that the options of a command name. `files`: by option."""
+
+    files: Mapping[str, Path] = {}
     github: bool = False
 
     @classmethod
     def of(cls, options: Any) -> "Outputs":
-        junit, markdown = (Path(path).absolute() if path else None for path in (options.junit, options.markdown))
-        return cls(junit, markdown, bool(options.github))
+        named = {option: getattr(options, option.strip("-").replace("-", "_")) for option in FILES}
+        return cls({option: Path(path).absolute() for option, path in named.items() if path}, bool(options.github))
 
     @property
     def wanted(self) -> bool:
-        return bool(self.junit or self.markdown or self.github)
+        return bool(self.files or self.github)
 
     def prepare(self) -> None:
         """Remove files of earlier runs, so that a killed run leaves none; UsageError if a file cannot be written."""
-        for option, path in (("--junit", self.junit), ("--markdown", self.markdown)):
-            if path is not None:
-                write_file(option, path, "")
-                path.unlink()
+        for option, path in self.files.items():
+            write_file(option, path, "")
+            with contextlib.suppress(OSError):  # of a mount, such as /dev/termination-log: it stays, empty
+                if path.is_file() and not path.is_symlink():  # not /dev/stderr
+                    path.unlink()
 
     def write(self, summaries: Summaries) -> None:
-        """Write all outputs; UsageError if a file cannot be written."""
+        """Write all outputs; afterwards UsageError if a file cannot be written."""
         if not self.wanted:
             return
         from inferload.results import ci_texts  # of runs with outputs
 
         if self.github:
             ci_texts.annotate(ci_texts.annotations(summaries), ci_texts.markdown(summaries))
-        if self.junit is not None:
-            write_file("--junit", self.junit, ci_texts.junit(summaries))
-        if self.markdown is not None:
-            write_file("--markdown", self.markdown, ci_texts.markdown(summaries))
+        with contextlib.ExitStack() as each:
+            for option, path in self.files.items():
+                each.callback(lambda o, p: write_file(o, p, ci_texts.TEXTS[o](summaries)), option, path)
 
 
 def explanation(summary: Summary, most: int) -> list[str]:
@@ -89,6 +94,17 @@ def without_load(state: State, cause: str, exit_code: int) -> Summary:
     return Summary(turns=nothing, outcome=Outcome(state=state, headline=cause, exit_code=exit_code))
 
 
+def refuse(why: object, options: Any = None) -> None:
+    """Write the outputs of a run that does not begin, as far as possible. `options`: None if the command line is not valid."""
+    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
+    parser.add_argument("--worker", action="store_true")
+    add_options(parser)
+    with contextlib.suppress(argparse.ArgumentError, UsageError):
+        options = options or parser.parse_known_args()[0]
+        if not options.worker:  # which may name the files of its master
+            Outputs.of(options).write({"run": without_load("failed", f"not started: {safe_urls(str(why))}", USAGE)})
+
+
 def write_file(option: str, path: Path, text: str) -> None:
     """Write a text and create its folder; UsageError names the option."""
     with explained(f"{option} {path}", "name another that can be written"):
@@ -97,7 +113,7 @@ def write_file(option: str, path: Path, text: str) -> None:
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """Add --junit, --markdown and --github to the parser of a command that reads finished runs."""
-    parser.add_argument("--junit", metavar="FILE", help="write outcomes and gates to a file as JUnit XML")
-    parser.add_argument("--markdown", metavar="FILE", help="write outcomes and gates to a file as Markdown")
+    """Add the options of the outputs to the parser of a command that reads finished runs."""
+    for option, form in FILES.items():
+        parser.add_argument(option, metavar="FILE", help=f"write outcomes and gates to a file as {form}")
     parser.add_argument("--github", action="store_true", help="print GitHub annotations and write its step summary")

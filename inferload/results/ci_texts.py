@@ -1,4 +1,4 @@
-"""Texts of the outputs for pipelines: JUnit XML, Markdown, and annotations of GitHub."""
+"""Texts of the outputs for pipelines: JUnit XML, Markdown, a termination message, and annotations of GitHub."""
 
 import os
 import sys
@@ -19,6 +19,9 @@ from inferload.results.verdict.outcome import FAILED, reason_lines
 
 _GITHUB_ESCAPES = {"%": "%25", "\n": "%0A"}
 _PROPERTIES = ("scenario", "target", "model", "engine", "seed")
+
+MESSAGE_BYTES = 4096
+_LINE_CHARS = 1000  # of a message: its first line always fits
 
 Summaries = Mapping[str, Summary]  # by the name of their run
 
@@ -68,6 +71,31 @@ def junit(summaries: Summaries) -> str:
     return ElementTree.tostring(root, encoding="unicode", xml_declaration=True) + "\n"
 
 
+def termination_message(summaries: Summaries) -> str:
+    """Return outcome, gates and reasons in at most 4,096 bytes, which is what Kubernetes keeps of a container's last words.
+
+    https://kubernetes.io/docs/tasks/debug/debug-application/determine-reason-pod-failure/
+    """
+    lines: list[str] = []
+    for name, summary in summaries.items():
+        own = "" if summary.run.scenario else "inferload: "  # as on standard error
+        lines.append((f"{name}: " if len(summaries) > 1 else own) + summary.outcome.headline)
+        lines += [f"{gate_mark(gate)}: {gate_line(gate)}" for gate in summary.verdict.gates]
+        lines += _details(summary)
+    shown = [line if len(line) <= _LINE_CHARS else f"{line[:_LINE_CHARS]}..." for line in map(escaped, lines)]
+    return _fitting(shown, MESSAGE_BYTES)
+
+
+def _fitting(lines: Sequence[str], most_bytes: int) -> str:
+    """Return the lines, or the first of them with the number of those left out, in at most so many bytes."""
+    whole = "".join(f"{line}\n" for line in lines)
+    for shown in range(len(lines) - 1, -1, -1):
+        if len(whole.encode(errors="backslashreplace")) <= most_bytes:
+            break
+        whole = "".join(f"{line}\n" for line in (*lines[:shown], f"and {len(lines) - shown} more in the report"))
+    return whole
+
+
 def _add_suite(root: ElementTree.Element, name: str, summary: Summary) -> None:
     judged, gates, details = summary.outcome, summary.verdict.gates, _details(summary)
     run, time = summary.run, exact(summary.window_s or 0.0)
@@ -113,6 +141,9 @@ def _properties(summary: Summary) -> dict[str, str]:
 def _details(summary: Summary) -> list[str]:
     """Return the failures with the first message of each class, and the reasons of the verdict."""
     return [*failures.lines(summary), *reason_lines(summary.verdict)]
+
+
+TEXTS = {"--junit": junit, "--markdown": markdown, "--termination-message": termination_message}
 
 
 # -- GitHub

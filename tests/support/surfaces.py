@@ -17,6 +17,8 @@ OUTPUTS = (
     "junit.xml",
     "--markdown",
     "gates.md",
+    "--termination-message",
+    "message.txt",
     "--github",
 )  # options of a run beside which they are written
 
@@ -37,6 +39,7 @@ def check(run_dir: Path, code: int, text: str, state: str, headline: str, *, rai
     _check_load(run_dir, text, markdown, page)
     _check_junit(run_dir, summary)
     assert f"**run**: {stated['headline']}" in run_dir.with_name("gates.md").read_text()
+    assert run_dir.with_name("message.txt").read_text().splitlines()[0] == stated["headline"]
 
 
 def check_failures_first(run_dir: Path) -> None:

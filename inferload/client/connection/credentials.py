@@ -39,7 +39,7 @@ def _secret(flag: str, path: str, noun: str) -> str:
         secret = Path(path).read_text(encoding="utf-8").strip()
     except (OSError, UnicodeDecodeError) as error:
         why = error.strerror if isinstance(error, OSError) else "not text"
-        raise UsageError(f"{flag} {path}: {why}; name a readable file with the {noun} alone") from error
+        raise UsageError(f"{flag} {path}: {why}; name a file with the {noun} alone (pod: create its Secret)") from error
     if not _is_word(secret):
         raise UsageError(f"{flag} {path}: holds no {noun}; the file has the {noun} alone, on one line")
     return secret

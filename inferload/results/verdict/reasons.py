@@ -63,6 +63,15 @@ def _overloaded(grew: Growth) -> str:
 _OTHERS = "no worker used half a core: stop other processes on the machine, or use one without the server"
 
 RULES: tuple[Rule, ...] = (
+    Rule(  # first, as the cause of others: a headline has the first finding
+        "lost_worker",
+        lambda e: e.lost_workers,
+        (None, 0),
+        "workers",
+        lambda e: f"{e.lost_workers} of {e.workers} workers were lost during the run",
+        "their turns are missing, and the load was lower from then on",
+        "see the worker's log, and run again",
+    ),
     Rule(
         "no_turns",
         lambda e: e.turns_finished,
@@ -273,15 +282,6 @@ RULES: tuple[Rule, ...] = (
         "the achieved rate is lower than the offered rate",
         "use more workers",
         at_end=True,
-    ),
-    Rule(
-        "lost_worker",
-        lambda e: e.lost_workers,
-        (None, 0),
-        "workers",
-        lambda e: f"{e.lost_workers} of {e.workers} workers were lost during the run",
-        "their turns are missing, and the load was lower from then on",
-        "see the worker's log, and run again",
     ),
     Rule(
         "report_gap",

@@ -8,6 +8,7 @@ from msgspec import Struct, field
 
 from inferload.base.errors import UsageError
 from inferload.client.connection.target import Target
+from inferload.figures.limits import abort_condition
 from inferload.figures.limits.gate import GateError
 from inferload.figures.limits.parsed_gate import parse_gate
 from inferload.run.process.named_servers import Followed, hosts_of
@@ -142,6 +143,16 @@ def more_gates(scenario: Scenario, more: Sequence[str]) -> dict[str, Any]:
         except GateError as error:
             raise UsageError(f"--gate: {error}") from error
     return {"gates": list(dict.fromkeys([*scenario.gates, *more]))} if more else {}
+
+
+def abort_on(conditions: list[str] | None) -> tuple[str, ...] | None:
+    """Check the conditions that stop the run early; None if there are none."""
+    for text in conditions or ():
+        try:
+            abort_condition.parse(text)
+        except GateError as error:
+            raise UsageError(f"--abort-on: {error}") from error
+    return tuple(conditions) if conditions else None
 
 
 def resolve(options: RunOptions) -> RunSpec:

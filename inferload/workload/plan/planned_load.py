@@ -152,7 +152,7 @@ def expected_sessions(scenario: Scenario, from_s: float, until_s: float) -> floa
     rate, curve = scenario.arrivals.rate, scenario.arrivals.rate_curve(scenario.phases.warmup_s)
     if rate is None or curve is None:
         return None
-    return _sent_share(scenario) * rate * (curve.area(until_s) - curve.area(from_s))
+    return sent_share(scenario) * rate * (curve.area(until_s) - curve.area(from_s))
 
 
 def expected_time_s(scenario: Scenario, sessions: float) -> float | None:
@@ -160,10 +160,10 @@ def expected_time_s(scenario: Scenario, sessions: float) -> float | None:
     rate, curve = scenario.arrivals.rate, scenario.arrivals.rate_curve(scenario.phases.warmup_s)
     if rate is None or curve is None:
         return None
-    return curve.time_of(sessions / (_sent_share(scenario) * rate))
+    return curve.time_of(sessions / (sent_share(scenario) * rate))
 
 
-def _sent_share(scenario: Scenario) -> float:
+def sent_share(scenario: Scenario) -> float:
     """Return the share of the sessions that the run sends."""
     workload = scenario.workload
     if not isinstance(workload, Mix) or workload.only is None:

@@ -114,6 +114,9 @@ def by_token(sandbox: Sandbox) -> FinishedRun:
         sandbox.join(fleet, *refused)
         stranger = fleet.by_hand.pop()
         stranger.wait_for_line("refused this worker, which has another token or none")
+        if not refused:
+            assert stranger.exit_code() == 2, stranger.text
+            assert len(stranger.lines) == 2, stranger.text
         stranger.kill()
     for _ in range(3):
         sandbox.join(fleet, "--token-file", str(token))
@@ -128,6 +131,7 @@ def by_token(sandbox: Sandbox) -> FinishedRun:
 def test_workers_need_the_token_of_the_master_and_expected_ones_are_an_upper_bound(ended: FinishedRun) -> None:
     assert ended.code == 0, ended.text
     assert workers_of(ended.run_dir) == 2
+    assert ended.text.count("refused a worker that has another token or none") == 1
     assert "3 workers are connected; the run uses the first 2" in ended.text
     assert ended.seen["token"] not in ended.text
     files = [path.read_bytes() for path in ended.run_dir.rglob("*") if path.is_file()]

@@ -83,6 +83,7 @@ def open_loop(sandbox: Sandbox, **changes: Any) -> Path:
 def killed(sandbox: Sandbox) -> FinishedRun:
     """Send SIGKILL to a worker that has old turns; SIGINT to the master 2 s after the loss is detected."""
     words = ("--host", sandbox.simulator().url, "--scenario", str(closed(sandbox)))
+    words += ("--termination-message", "message.txt")
     fleet = sandbox.fleet("processes", *words, locustfile=sandbox.locustfile(WITNESS))
     wait_for_measure_phase(sandbox.run_dir)
     pid = fleet.worker_pids()[0]
@@ -108,6 +109,9 @@ def test_a_killed_worker_is_detected_and_its_older_turns_are_kept(ended: Finishe
     assert ended.code == 3, ended.text
     assert ended.summary["verdict"]["measurement"] == "invalid"
     assert "lost_worker" in ended.codes
+    first, *_others = (ended.run_dir.parent / "message.txt").read_text().splitlines()
+    assert first == ended.summary["outcome"]["headline"]
+    assert "measurement invalid (lost_worker" in first
     check_files(ended.run_dir, killed=worker)
     rows = ended.turns
     assert len(old) > OLD

@@ -65,7 +65,8 @@ def apart(sandbox: Sandbox, *options: str) -> FinishedRun:
 def decimated(sandbox: Sandbox) -> FinishedRun:
     """Of four workers end one by SIGTERM and one by SIGKILL, suspend one until it is lost, and start a late one."""
     arrivals = {"kind": "poisson", "sessions_per_s": RATE}
-    fleet, simulator = start(sandbox, workers=4, arrivals=arrivals, workload__output_tokens=2, seed=SEED)
+    message = ("--termination-message", str(sandbox.folder / "message.txt"))
+    fleet, simulator = start(sandbox, *message, workers=4, arrivals=arrivals, workload__output_tokens=2, seed=SEED)
     run_dir = sandbox.run_dir
     wait_for_measure_phase(run_dir)
     names = {worker["pid"]: worker["name"] for worker in json.loads((run_dir / "run.json").read_text())["workers"]}
@@ -193,6 +194,10 @@ def test_the_ends_of_workers_are_marked_and_their_records_kept_or_counted_as_los
     summary, seen, rows = ended.summary, ended.seen, ended.turns
     assert summarised(ended.run_dir) == summary
     assert ended.codes >= {"lost_worker", "lost_records", "dropped_sessions"}
+    first, second, *_others = (ended.run_dir.parent.parent / "message.txt").read_text().splitlines()
+    assert first == summary["outcome"]["headline"]
+    assert "measurement invalid (lost_worker, " in first
+    assert "invalid: 3 of 4 workers were lost during the run" in second
     assert summary["turns"]["by_phase"]["all"]["unfinished"] == 0
     check_files(ended.run_dir, killed=seen["killed"])
     late, left = mark(ended.run_dir, "worker_late"), mark(ended.run_dir, "worker_left")

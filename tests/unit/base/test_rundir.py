@@ -1,6 +1,7 @@
 """Creation of the run directory, also by many at once, and removal if the run did not start."""
 
 import concurrent.futures
+import errno
 import json
 import os
 import threading
@@ -12,6 +13,7 @@ import pytest
 
 from inferload.base import rundir
 from inferload.base.clock import Anchor
+from inferload.base.errors import UsageError
 from inferload.base.redaction import Redaction
 from inferload.run.master.lifecycle import cache_passes
 from inferload.run.master.lifecycle.marks import Marks
@@ -153,3 +155,18 @@ def test_what_lies_in_the_place_of_a_file_of_a_run_is_replaced(kind: str, tmp_pa
     path.symlink_to(other) if kind == "link" else os.mkfifo(path)
     rundir.write_text(path, "text")
     assert (path.is_symlink(), path.read_text(), other.read_text()) == (False, "text", "kept")
+
+
+def test_a_folder_that_cannot_be_searched_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As a volume of another user: pathlib passes this error of `exists` on."""
+
+    def refuse(_path: Path) -> bool:
+        raise PermissionError(errno.EACCES, "Permission denied")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "exists", refuse)
+        with pytest.raises(UsageError) as refused:
+            rundir.check(tmp_path / "run")
+    assert str(refused.value) == (
+        f"run directory {tmp_path / 'run'}: {tmp_path / 'run'} cannot be written (Permission denied); name another with --run-dir"
+    )

@@ -3,6 +3,7 @@
 import functools
 import inspect
 import json
+import math
 import os
 import subprocess
 import sys
@@ -31,7 +32,9 @@ from locust.rpc.protocol import Message
 from locust.runners import WorkerNode
 
 from inferload.base.errors import UsageError
+from inferload.locust import options
 from inferload.locust_adapters import messages, process, runners, tables, tasks, web_page
+from inferload.results import ci
 from inferload.scenario.schema.load.arrivals import spawn_duration_s
 
 
@@ -239,20 +242,45 @@ def test_an_empty_batch_changes_nothing() -> None:
     assert entry.num_requests == 0
 
 
-def test_an_error_after_parsing_is_one_line(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize(
+    ("words", "text"),
+    [("", "--host: missing"), ("-u x", "argument -u/--users: invalid int value: 'x'"), ("--worker", "")],
+)
+def test_an_error_of_the_command_line_is_one_line_and_in_the_outputs(
+    words: str, text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(locust.main, "get_parser", locust.argument_parser.get_parser)
+    def get_parser() -> Any:
+        parser = locust.argument_parser.get_parser()
+        ci.add_options(parser)
+        return parser
 
     def refuse(_options: object, _elsewhere: object) -> None:
         raise UsageError("--host: missing")
 
+    monkeypatch.setattr(locust.main, "get_parser", get_parser)
     process.check_after_parsing(refuse)
     process.check_after_parsing(refuse)  # a second call has no effect
+    arguments = ["--termination-message", str(tmp_path / "log"), *words.split()]
+    monkeypatch.setattr(sys, "argv", ["locust", *arguments])
     with pytest.raises(SystemExit) as ended:
-        locust.main.get_parser().parse_args([])
+        locust.main.get_parser().parse_args(arguments)
     assert ended.value.code == 2
-    assert capsys.readouterr().err == "inferload: --host: missing\n"
+    said = capsys.readouterr().err
+    assert said == "inferload: --host: missing\n" if words != "-u x" else text in said
+    written = (tmp_path / "log").read_text() if text else ""
+    assert written == (f"inferload: not started: {text}\n" if text else "")
+
+
+@pytest.mark.parametrize(
+    ("words", "wait_s"),
+    [("", 60), ("--expect-workers-max-wait 300", 300), ("--expect-workers-max-wait 0", math.inf)],
+)
+def test_the_time_limit_for_workers_is_that_of_locusts_option(words: str, wait_s: float) -> None:
+    parser = locust.argument_parser.get_parser()
+    options.add_options(parser, "chat")
+    parsed = parser.parse_args(words.split())
+    assert process.take_options_over(parsed, 1, 1.0).wait_s == wait_s
+    assert parsed.expect_workers == 0  # else Locust waits, and ends the process in its own way
 
 
 def test_choices_are_suggestions_only() -> None:

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from inferload.base.errors import UsageError
 from inferload.figures.limits.abort_condition import LONGEST_S, parse
 from inferload.figures.limits.gate import GateError
-from inferload.locust import options
 from inferload.results.abort_conditions import LEAST_ENDED, AbortWatch
+from inferload.run.process import run_spec
 from inferload.scenario import scenario as scenarios
 from inferload.turns.tally import TallySet
 
@@ -130,10 +130,10 @@ def test_the_value_equals_a_direct_count(seconds: list[tuple[int, int]], span_s:
 
 
 def test_an_invalid_option_is_refused() -> None:
-    assert options.abort_on([CONDITION]) == (CONDITION,)
-    assert options.abort_on([]) is None
+    assert run_spec.abort_on([CONDITION]) == (CONDITION,)
+    assert run_spec.abort_on([]) is None
     with pytest.raises(UsageError, match=r"^--abort-on: gate 'failed_rate > 1', character 16"):
-        options.abort_on(["failed_rate > 1"])
+        run_spec.abort_on(["failed_rate > 1"])
 
 
 def test_conditions_are_part_of_the_digest() -> None:

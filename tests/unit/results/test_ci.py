@@ -60,6 +60,7 @@ def test_a_report_writes_junit_markdown_and_annotations(
     monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(tmp_path / "step.md"))
     folder = run(tmp_path / "r", GATES)
     files = ["--junit", str(tmp_path / "o" / "j.xml"), "--markdown", str(tmp_path / "o" / "g.md"), "--github"]
+    files += ["--termination-message", str(tmp_path / "o" / "message.txt")]
     assert cli.main(["report", str(folder), *files]) == 0
     assert capsys.readouterr().err.splitlines() == [
         "::error title=inferload::r: failed: 2 of 4 gates failed",
@@ -75,6 +76,10 @@ def test_a_report_writes_junit_markdown_and_annotations(
     assert page.splitlines()[0] == "**r**: failed: 2 of 4 gates failed"
     assert "| r | `p50(ttft_ms) < 60` | 58 | 55 to 64 | inconclusive, passed |" in page
     assert (tmp_path / "step.md").read_text() == page
+    assert (tmp_path / "o" / "message.txt").read_text().splitlines()[:2] == [
+        "failed: 2 of 4 gates failed",
+        "passed: failed_ratio < 0.01: is 0",
+    ]
 
 
 @pytest.mark.parametrize(
@@ -199,10 +204,10 @@ def test_an_incomplete_summary_is_refused(tmp_path: Path, capsys: pytest.Capture
 
 def test_old_files_are_removed_and_unwritable_ones_refused(tmp_path: Path) -> None:
     (tmp_path / "j.xml").write_text("of an earlier run")
-    ci.Outputs(tmp_path / "j.xml", tmp_path / "new" / "g.md").prepare()
+    ci.Outputs({"--junit": tmp_path / "j.xml", "--markdown": tmp_path / "new" / "g.md"}).prepare()
     assert [path.name for path in tmp_path.iterdir()] == ["new"]
     with pytest.raises(UsageError, match=r"--junit .*new: Is a directory; name another that can be written"):
-        ci.Outputs(tmp_path / "new").prepare()
+        ci.Outputs({"--junit": tmp_path / "new"}).prepare()
 
 
 @pytest.mark.parametrize(

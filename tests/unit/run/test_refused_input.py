@@ -65,6 +65,10 @@ OPTIONS: dict[str, tuple[Callable[[Path], str | dict[str, Any] | list[str]], tup
         ("users in one process", "ulimit -n"),
     ),
     "negative users": (lambda _: ["-u", "-3"], ("users", "-3")),
+    "Secret that is not mounted": (
+        lambda _: ["--api-key-file", "/secrets/mine/api-key"],
+        ("--api-key-file /secrets/mine/api-key: No such file or directory", "create its Secret"),
+    ),
     "file cut off": (file_cut_off, ("talks.json:1: ", "the file ends within a conversation", "is it whole?")),
 }
 
@@ -74,13 +78,16 @@ def test_invalid_input_is_refused_in_one_line(name: str, tmp_path: Path) -> None
     make, parts = OPTIONS[name]
     made = make(tmp_path)
     file = scenario(tmp_path, **made) if isinstance(made, dict) else made if isinstance(made, str) else "smoke"
-    run = virtual.run(tmp_path, file, *(made if isinstance(made, list) else []))
+    words = ["--termination-message", str(tmp_path / "message"), *(made if isinstance(made, list) else [])]
+    run = virtual.run(tmp_path, file, *words)
     complaints = [line for line in run.text.splitlines() if line.startswith("inferload: ") or "/ERROR/" in line]
     assert len(complaints) == 1, run.text
     for part in parts:
         assert part in complaints[0]
     assert "Traceback" not in run.text, run.text
     assert run.code == 2, run.text
+    reason = complaints[0].partition("inferload: " if complaints[0].startswith("inferload: ") else "end_report: ")[2]
+    assert (tmp_path / "message").read_text() == f"inferload: not started: {reason}\n"
     files = [path.name for path in run.run_dir.iterdir()] if run.run_dir.is_dir() else []
     assert files == (["precious.txt"] if name == "run directory with files" else [])
 

@@ -131,10 +131,13 @@ def test_the_drain_does_not_wait_for_a_listener_that_ends_the_process(tmp_path: 
 
 
 def test_a_signal_ends_a_preflight_without_an_answer(tmp_path: Path) -> None:
-    run = virtual.run(tmp_path, scenario(tmp_path), script="changed_servers:interrupting")
+    words = ("--termination-message", "message")
+    run = virtual.run(tmp_path, scenario(tmp_path), *words, script="changed_servers:interrupting")
     assert "Traceback" not in run.text, run.text
-    assert "stopped early by Ctrl-C before the load" in run.text
     assert run.code == 130
+    text = "stopped early by Ctrl-C before the load: nothing was measured"
+    assert text in run.text
+    assert (tmp_path / "message").read_text() == f"inferload: {text}\n"
     assert not run.run_dir.exists()
 
 
@@ -173,9 +176,12 @@ def test_a_signal_before_the_start_of_a_run_sets_the_exit_code(by: str, shape: b
     number, code = SIGNALS[by]
     program = tmp_path / "slow.py"
     program.write_text(SLOW_TO_BEGIN.format(number=int(number)) + SHAPE * shape)
-    run = virtual.run(tmp_path, scenario(tmp_path), "--junit", "junit.xml", locustfile=program)
+    words = ("--junit", "junit.xml", "--termination-message", "message")
+    run = virtual.run(tmp_path, scenario(tmp_path), *words, locustfile=program)
     assert "Traceback" not in run.text, run.text
-    assert run.text.count(f"stopped early by {by} before the load: nothing was measured") == 1
+    text = f"stopped early by {by} before the load: nothing was measured"
+    assert run.text.count(text) == 1
     assert run.code == code
+    assert (tmp_path / "message").read_text() == f"inferload: {text}\n"
     assert (tmp_path / "junit.xml").exists()
     assert not run.run_dir.exists()

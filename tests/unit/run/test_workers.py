@@ -198,12 +198,14 @@ def test_assignments_wait_until_locust_sees_all_workers() -> None:
         waiting.get()
 
 
-def test_missing_workers_end_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(worker_setup, "WORKERS_S", 0.2)
+def test_missing_workers_end_the_run() -> None:
     runner = SimpleNamespace(clients=SimpleNamespace(ready=["a"]))
-    message = "workers: 1 of 2 connected within 0.2 s; start the missing ones with --worker"
-    with pytest.raises(UsageError, match=message):
-        worker_setup.wait_for_workers(runner, WorkerCount(2, 2), lambda: False)
+    message = (
+        "workers: 1 of 2 connected within 0.2 s; start the missing ones with --worker --master-host, "
+        "wait longer with --expect-workers-max-wait, or lower --expect-workers"
+    )
+    with pytest.raises(UsageError, match=f"^{message}$"):
+        worker_setup.wait_for_workers(runner, WorkerCount(2, 2, 0.2), lambda: False)
 
 
 @pytest.mark.parametrize("stopped", [False, True])

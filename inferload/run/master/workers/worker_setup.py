@@ -22,7 +22,6 @@ from inferload.workload.sessions import Sessions
 
 logger = logging.getLogger(__name__)
 
-WORKERS_S = 60.0  # time limit for all workers to connect
 _LOG_S = 5.0  # between two log lines of the wait
 _PINGS = 5
 _PING_INTERVAL_S = 0.02  # of workers that are other processes
@@ -34,16 +33,16 @@ _SAME_SIGNAL_S = 1.0  # a signal to the process group can end the workers before
 
 
 def wait_for_workers(runner: Any, workers: WorkerCount, stopped: Callable[[], bool]) -> None:
-    """Wait for the expected workers, until `stopped` at most; UsageError after WORKERS_S. Return at once in a local run."""
+    """Wait for the expected workers, until `stopped` at most; UsageError after the time limit. Return at once in a local run."""
     if not hasattr(runner, "clients"):
         return
     begun_ns, logged_s, expected = now_ns(), 0.0, workers.expected
     while (ready := len(runner.clients.ready)) < expected and not stopped():
         waited_s = (now_ns() - begun_ns) / NS_PER_S
-        if waited_s > WORKERS_S:
+        if waited_s > workers.wait_s:
             raise UsageError(
-                f"workers: {ready} of {expected} connected within {WORKERS_S:g} s; "
-                "start the missing ones with --worker --master-host, or lower --expect-workers"
+                f"workers: {ready} of {expected} connected within {workers.wait_s:g} s; start the missing ones with --worker "
+                "--master-host, wait longer with --expect-workers-max-wait, or lower --expect-workers"
             )
         if waited_s - logged_s > _LOG_S:
             logged_s = waited_s
