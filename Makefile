@@ -20,7 +20,7 @@ PARSER    := $(wildcard inferload/client/connection/native/parser/*)
 NATIVE    := $(PARSER) $(wildcard inferload/client/connection/native/transport/*)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-vllm demo demo-vllm browser prometheus curl gateways gateways-litellm gateways-engines screenshots setup-nixl test test-gateways test-locust test-python test-vllm soak-vllm studies studies-vllm studies-simulated mutation lint bench bench-client bench-quick bench-arrivals bench-workers bench-start bench-compare bench-peers bench-programs soak sanitized soak-fuzz clean
+.PHONY: help setup setup-vllm demo demo-vllm browser prometheus curl gateways gateways-litellm gateways-engines helm screenshots setup-nixl test test-gateways test-locust test-python test-vllm soak-vllm studies studies-vllm studies-simulated mutation lint bench bench-client bench-quick bench-arrivals bench-workers bench-start bench-compare bench-peers bench-programs soak sanitized soak-fuzz clean
 
 help:            ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 25
@@ -98,6 +98,11 @@ $(ENGINES)/.ready:
 	$(@D)/bin/python -m pip install -q --disable-pip-version-check --no-deps ai-dynamo==1.6.1
 	@touch $@
 
+helm: .cache/helm/helm  ## install helm in .cache for the test of the rendered chart
+
+.cache/helm/helm: tests/support/install_helm.sh
+	@$< $(@D) $(PYTHON) && touch $@ || echo "make: no helm for the tests: put it on PATH" >&2
+
 test: $(READY) browser prometheus curl  ## run all tests except those with vLLM, and with installed proxies and routers
 	PYTHONDONTWRITEBYTECODE= $(BIN)/python tests/side_by_side.py
 
@@ -136,7 +141,7 @@ test-vllm: $(READY) setup-vllm browser  ## run the tests with three vLLM servers
 screenshots: $(READY) browser  ## generate the screenshots of the README and of the docs
 	PYTHONPATH=tests/support:tests/support/client $(BIN)/python docs/screenshots.py
 
-soak: $(READY) browser prometheus curl gateways-engines test-gateways  ## run test-gateways and the long tests: long streams, long runs, costs and their limits, many random examples, fuzzing, mutants
+soak: $(READY) browser prometheus curl helm gateways-engines test-gateways  ## run test-gateways and the long tests: long streams, long runs, costs and their limits, many random examples, fuzzing, mutants
 	INFERLOAD_SOAK=1 INFERLOAD_FRESH=1 $(BIN)/python -m pytest -m "not vllm" tests/e2e/faults/test_e2e_stop.py tests/unit/deploy/simulator/test_simulator_server.py
 	$(BIN)/python -m pytest -m "soak and not vllm and not fuzz"
 	@$(MAKE) --no-print-directory soak-fuzz

@@ -6,8 +6,10 @@ from typing import Any
 
 from inferload.base.errors import UsageError
 
-from ..render import compose, container_plan, kubernetes, shell_script
-from ..render.container_plan import ContainerImages
+from ..render import compose, container_plan, kubernetes, run_plan, shell_script
+from ..render.run_objects import labels
+from ..render.run_plan import Key, Results
+from .run_options import add_options, run_of, write
 from .variants import add_variant, chosen
 
 _EPILOG = """\
@@ -31,9 +33,8 @@ def add_render(actions: Any) -> None:
     add = files.add_argument
     add("-o", "--output", type=Path, metavar="DIR", help="output folder")
     add("--scenario", default="smoke", metavar="NAME-OR-PATH", help="scenario of the run (%(default)s)")
-    add("--workers", type=int, default=2, metavar="N", help="workers of the run (%(default)s)")
-    add("--image", metavar="IMAGE", help="image of inferload, built from Containerfile (default: inferload:VERSION)")
-    add("--vllm-image", metavar="IMAGE", help="image of vLLM (default: the version of the variants)")
+    add_options(files)
+    add("--vllm-image", default=container_plan.VLLM_IMAGE, metavar="IMAGE", help="image of vLLM (%(default)s)")
     add(
         "--shared-runs",
         action="store_true",
@@ -50,10 +51,19 @@ def render(arguments: argparse.Namespace) -> int:
         return 0
     if arguments.output is None:
         raise UsageError(f"--format {arguments.format}: needs an output folder; give it with -o")
-    defaults = ContainerImages()
-    images = ContainerImages(arguments.vllm_image or defaults.vllm, arguments.image or defaults.inferload)
-    plan = container_plan.plan_of(variant, arguments.engine, arguments.scenario, arguments.workers, images)
-    files = compose.files(plan) if arguments.format == "compose" else kubernetes.files(plan, arguments.shared_runs)
-    container_plan.write(arguments.output, files)
-    print("\n".join(str(arguments.output / name) for name in files))
+    container_plan.check_engine(variant, arguments.engine)
+    name, port = run_plan.name_of(variant.name), container_plan.PORT
+    server = container_plan.Server(variant, arguments.engine, arguments.vllm_image)
+    if arguments.format == "compose":
+        run = run_of(arguments, name, host=compose.SERVER, metrics_urls=compose.pages(server))
+        files = compose.files(server, run)
+    else:
+        own: dict[str, Any] = {
+            "results": Results("pvc", f"{name}-runs"),
+            "optional_api_key": Key("inferload", "api-key"),
+        }
+        own |= {"shared_runs": arguments.shared_runs, "beside": labels(name, "server")}
+        run = run_of(arguments, name, host=f"http://{name}:{port}", **own)
+        files = kubernetes.files(server, run)
+    write(arguments.output, files, run)
     return 0

@@ -61,6 +61,7 @@ GROUPS = {
     },
     "servers": {
         "deploy": "start, inspect and stop servers",
+        "render": "write a run as files for a cluster or for containers",
         "simulator": "run the embedded vLLM-like server",
         "throughput": "measure the engine's limit on a variant",
         "scrape": "record the Prometheus metrics of servers",

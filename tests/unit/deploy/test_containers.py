@@ -1,7 +1,6 @@
 """Compose and Kubernetes files against their schemas and each other; the container image and its entrypoint."""
 
 import dataclasses
-import functools
 import json
 import os
 import subprocess
@@ -10,69 +9,46 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import check_jsonschema
 import jsonschema
-import kubernetes_validate
 import pytest
-import referencing
 import yaml
 from flow import leaves
-from inferload.deploy.render import compose, container_plan, dashboard, kubernetes
-from inferload.deploy.render.container_plan import ContainerImages, ContainerPlan, plan_of
+from inferload.deploy.render import compose, dashboard, kubernetes, run_plan, yaml_files
+from inferload.deploy.render.container_plan import Server
+from inferload.deploy.render.run_plan import Key, Results, RunPlan
 from inferload.deploy.variants.variant import bundled, named
 from paths import ROOT
+from rendered import check_kubernetes, compose_schema, objects, rendered
 
-from inferload import cli
 from inferload.base.errors import UsageError
 
 BIN = Path(sys.executable).parent
-KUBERNETES = "1.32"
 
 
-@functools.cache
-def plan(name: str = "llama3-tp2", engine: str = "vllm", scenario: str = "smoke", workers: int = 3) -> ContainerPlan:
-    return plan_of(named(name), engine, scenario, workers, ContainerImages())
+RUN = RunPlan("inferload-v", "smoke", "http://server:8000", 3, token=Key("t", "token"), made_token="0" * 64)
 
 
-# -- schemas -----------------------------------------------------------------------------------------------------------
+def files_of(form: str, name: str = "llama3-tp2", engine: str = "vllm", *more: str) -> dict[str, str]:
+    words = ("deploy", "render", name, "--format", form, "--engine", engine, "--scenario", "smoke", "--workers", "3")
+    return rendered(*words, *more)
 
 
-@functools.cache
-def compose_schema() -> jsonschema.Draft202012Validator:
-    """The schema of the Compose Specification, from check-jsonschema."""
-    folder = Path(check_jsonschema.__file__).parent / "builtin_schemas" / "vendor"
-    return jsonschema.Draft202012Validator(json.loads((folder / "compose-spec.json").read_text()))
+def services_of(name: str = "llama3-tp2", engine: str = "vllm") -> dict[str, Any]:
+    return dict(yaml.safe_load(files_of("compose", name, engine)["compose.yaml"])["services"])
 
 
-@functools.cache
-def kubernetes_schema(kind: str, version: str) -> jsonschema.Draft202012Validator:
-    """The Kubernetes schema of a kind, from kubernetes-validate; unknown fields are errors."""
-    folder = Path(kubernetes_validate.__file__).parent / "kubernetes-json-schema" / f"v{KUBERNETES}.0-local-strict"
-    schema = json.loads((folder / f"{kind}-{version}.json".lower()).read_text())
-    return jsonschema.Draft202012Validator(schema, registry=definitions(folder))
-
-
-@functools.cache
-def definitions(folder: Path) -> referencing.Registry[Any]:
-    resource = referencing.Resource.from_contents(json.loads((folder / "_definitions.json").read_text()))
-    return referencing.Registry().with_resources([(resource.id() or "", resource), ("_definitions.json", resource)])
-
-
-def check_kubernetes(entry: dict[str, Any]) -> None:
-    group, _, version = entry["apiVersion"].rpartition("/")
-    kubernetes_schema(entry["kind"], f"{group}-{version}" if group else version).validate(entry)
-
-
-def objects(files: dict[str, str], *names: str) -> list[dict[str, Any]]:
-    return [entry for name in names or files for entry in yaml.safe_load_all(files[name])]
+def server_container(server: Server) -> dict[str, Any]:
+    found = kubernetes.server_objects(server, server.values(RUN))
+    (deployment,) = [entry for entry in found if entry["kind"] == "Deployment"]
+    (container,) = deployment["spec"]["template"]["spec"]["containers"]
+    return dict(container)
 
 
 @pytest.mark.parametrize(
     ("name", "engine"), [("llama3-tp2", "vllm"), ("qwen36-mtp", "vllm"), ("tiny-ngram", "simulator")]
 )
 def test_compose_files_are_valid(name: str, engine: str) -> None:
-    files = compose.files(plan(name, engine))
-    document = yaml.safe_load(files["compose.yaml"])
+    document = yaml.safe_load(files_of("compose", name, engine)["compose.yaml"])
     compose_schema().validate(document)
     document["services"]["server"]["helthcheck"] = {}
     with pytest.raises(jsonschema.ValidationError, match="helthcheck"):
@@ -83,8 +59,18 @@ def test_compose_files_are_valid(name: str, engine: str) -> None:
     ("name", "engine", "shared"), [("llama3-tp2", "vllm", True), ("tiny-ngram", "simulator", False)]
 )
 def test_kubernetes_objects_are_valid(name: str, engine: str, shared: bool) -> None:
-    all_objects = objects(kubernetes.files(plan(name, engine), shared))
-    assert {entry["kind"] for entry in all_objects} >= {"Deployment", "Service", "Job", "ConfigMap", "Pod"}
+    all_objects = objects(files_of("kubernetes", name, engine, *(["--shared-runs"] if shared else [])))
+    kinds = {entry["kind"] for entry in all_objects}
+    assert kinds >= {
+        "Deployment",
+        "Service",
+        "Job",
+        "ConfigMap",
+        "Secret",
+        "NetworkPolicy",
+        "PersistentVolumeClaim",
+        "Pod",
+    }
     for entry in all_objects:
         check_kubernetes(entry)
     all_objects[-1]["metadata"]["lables"] = {}
@@ -98,13 +84,12 @@ def test_kubernetes_objects_are_valid(name: str, engine: str, shared: bool) -> N
 def test_every_variant_is_rendered_with_its_gpus_and_command() -> None:
     for variant in bundled().values():
         engine = "vllm" if variant.hardware.gpus else "simulator"
-        other_plan = dataclasses.replace(plan(), variant=variant, engine=engine)
-        assert other_plan.gpus == variant.hardware.gpus, variant.name
-        service = compose.document(other_plan)["services"]["server"]
+        server = Server(variant, engine)
+        assert server.gpus == variant.hardware.gpus, variant.name
+        service = compose.services(server, RUN)["services"]["server"]
         words = [word.replace("$$", "$") for word in (*service["entrypoint"], *service["command"])]
         assert words[-len(variant.argv) :] == list(variant.argv)
-        (deployment,) = [entry for entry in kubernetes.server_objects(other_plan) if entry["kind"] == "Deployment"]
-        (container,) = deployment["spec"]["template"]["spec"]["containers"]
+        container = server_container(server)
         assert [word.replace("$$(", "$(") for word in container["command"]] == words
         reserved = service.get("deploy", {}).get("resources", {}).get("reservations", {}).get("devices", [{}])[0]
         assert reserved.get("count", 0) == variant.hardware.gpus
@@ -114,54 +99,63 @@ def test_every_variant_is_rendered_with_its_gpus_and_command() -> None:
 def test_variables_in_values_are_escaped() -> None:
     variant = named("llama3-tp2").with_args({"chat-template": "a $HOME $(HOST) b"})
     variant = dataclasses.replace(variant, environment={"MINE": "a $HOME $(HOST) b"})
-    other_plan = plan_of(variant, "vllm", "smoke", 1, ContainerImages())
-    assert "a $$HOME $$(HOST) b" in compose.document(other_plan)["services"]["server"]["command"]
-    (deployment,) = [entry for entry in kubernetes.server_objects(other_plan) if entry["kind"] == "Deployment"]
-    (container,) = deployment["spec"]["template"]["spec"]["containers"]
+    service, container = (
+        compose.services(Server(variant, "vllm"), RUN)["services"]["server"],
+        server_container(Server(variant, "vllm")),
+    )
+    assert "a $$HOME $$(HOST) b" in service["command"]
     assert "a $HOME $$(HOST) b" in container["command"]
-    assert compose.document(other_plan)["services"]["server"]["environment"]["MINE"] == "a $$HOME $$(HOST) b"
+    assert service["environment"]["MINE"] == "a $$HOME $$(HOST) b"
     assert {"name": "MINE", "value": "a $HOME $$(HOST) b"} in container["env"]
 
 
+HOSTILE = "a\nkind: Evil\u2028services: {}\x85b $gpus"
+
+
 def test_variant_text_is_not_read_as_yaml_or_placeholder() -> None:
-    plain = compose.document(plan())
-    hostile = dataclasses.replace(named("llama3-tp2"), purpose="a\nkind: Evil\u2028services: {}\x85b $gpus")
+    variant = named("llama3-tp2")
+    plain, hostile = (Server(each, "vllm") for each in (variant, dataclasses.replace(variant, purpose=HOSTILE)))
     files = {
-        **compose.files(other_plan := plan_of(hostile, "vllm", "smoke", 3, ContainerImages())),
-        **kubernetes.files(other_plan, False),
+        **compose.files(hostile, RUN),
+        **kubernetes.files(hostile, dataclasses.replace(RUN, results=Results("pvc", "c"))),
     }
-    assert yaml.safe_load(files["compose.yaml"]) == plain
+    assert yaml.safe_load(files["compose.yaml"]) == compose.services(plain, RUN)
     assert [entry["kind"] for entry in objects(files, "server.yaml")][1:] == ["Deployment", "Service"]
     assert "b $gpus" in files["server.yaml"]
 
 
 def test_names_and_volumes_of_compose_exist() -> None:
-    document = compose.document(plan())
+    files = files_of("compose")
+    document = yaml.safe_load(files["compose.yaml"])
     services, volumes = document["services"], document["volumes"]
     for service in services.values():
         assert ":" in service["image"]
         assert not service["image"].endswith(":latest")
         for volume in service.get("volumes", []):
             source = volume.split(":")[0]
-            assert source in volumes or source.removeprefix("./") in compose.files(plan())
+            assert source in volumes or source.removeprefix("./") in files or source == "./files"
+        assert all(network in document["networks"] for network in service["networks"])
+        assert all(secret["source"] in document["secrets"] for secret in service.get("secrets", []))
         assert set(service.get("depends_on", {})) <= set(services)
     assert services["master"]["depends_on"]["server"]["condition"] == "service_healthy"
     words = services["master"]["command"]
     pages = [words[at + 1] for at, word in enumerate(words) if word == "--metrics-url"]
-    jobs = {job["job_name"]: job["static_configs"] for job in compose.prometheus(plan())["scrape_configs"]}
-    exporter = words[words.index("--export-metrics") + 1].replace("0.0.0.0", "master")
+    jobs = {job["job_name"]: job["static_configs"] for job in yaml.safe_load(files["prometheus.yml"])["scrape_configs"]}
+    exporter = words[words.index("--export-metrics") + 1]
+    assert services["master"]["networks"]["metrics"]["aliases"] == [exporter.split(":")[0]]
+    assert document["secrets"]["token"]["file"].removeprefix("./") in files
     assert exporter.endswith(services["master"]["expose"][-1])
     assert "--export-metrics" not in services["worker"]["command"]
     addresses = {name: found["targets"] for name, (found,) in jobs.items()}
     assert addresses == {"server": ["server:8000"], "inferload": [exporter], "dcgm": ["dcgm:9400"]}
     assert pages == [f"http://{addresses[name][0]}/metrics" for name in ("server", "dcgm")]
-    without = compose.files(plan("tiny-all", "simulator"))
+    without = files_of("compose", "tiny-all", "simulator")
     assert not [name for name, text in without.items() if "dcgm" in text.lower()]
 
 
 @pytest.mark.parametrize("shared", [False, True])
 def test_names_and_volumes_of_kubernetes_exist(shared: bool) -> None:
-    all_objects = objects(kubernetes.files(plan(), shared), "server.yaml", "results.yaml", "reader.yaml", "run.yaml")
+    all_objects = objects(files_of("kubernetes", "llama3-tp2", "vllm", *(["--shared-runs"] if shared else [])))
     by_kind: dict[str, dict[str, Any]] = {}
     for entry in all_objects:
         name = entry["metadata"]["name"]
@@ -175,62 +169,84 @@ def test_names_and_volumes_of_kubernetes_exist(shared: bool) -> None:
             if "persistentVolumeClaim" in volume:
                 assert volume["persistentVolumeClaim"]["claimName"] in by_kind["PersistentVolumeClaim"]
             if "configMap" in volume:
-                assert volume["configMap"]["name"] in by_kind["ConfigMap"]
+                data = by_kind["ConfigMap"][volume["configMap"]["name"]]["data"]
+                assert {item["key"] for item in volume["configMap"]["items"]} == data.keys()
+            if "secret" in volume:
+                assert volume["secret"]["secretName"] in by_kind["Secret"]
         for container in pod["spec"]["containers"]:
-            assert {mount["name"] for mount in container["volumeMounts"]} <= set(volumes)
+            assert {mount["name"] for mount in container["volumeMounts"]} == set(volumes)
     for service in by_kind["Service"].values():
         (pod,) = [pod for pod in pods if service["spec"]["selector"].items() <= pod["metadata"]["labels"].items()]
         ports = {port["name"]: port["containerPort"] for port in pod["spec"]["containers"][0]["ports"]}
-        assert all(ports[port["targetPort"]] == port["port"] for port in service["spec"]["ports"])
+        for port in service["spec"]["ports"]:
+            assert ports.get(port["targetPort"], port["targetPort"]) == port["port"]
+            assert port["port"] in ports.values()
     worker = by_kind["Job"]["inferload-llama3-tp2-worker"]["spec"]
     assert (worker["completions"], worker["parallelism"], worker["completionMode"]) == (3, 3, "Indexed")
-    runs = {volume["name"]: volume for volume in worker["template"]["spec"]["volumes"]}["runs"]
-    assert ("emptyDir" in runs) is not shared
+    volumes = {volume["name"]: volume for volume in worker["template"]["spec"]["volumes"]}
+    assert ("results" in volumes, "runs" in volumes) == (shared, not shared)
+    assert by_kind["PersistentVolumeClaim"]["inferload-llama3-tp2-runs"]["spec"]["accessModes"] == [
+        "ReadWriteMany" if shared else "ReadWriteOnce"
+    ]
 
 
 def test_commands_in_kubernetes_equal_those_of_compose() -> None:
-    services = compose.document(plan())["services"]
-    run = kubernetes.run_objects(plan(), False)
-    jobs = {entry["metadata"]["name"]: entry for entry in run if entry["kind"] == "Job"}
+    services = services_of()
+    jobs = {
+        entry["metadata"]["name"]: entry
+        for entry in objects(files_of("kubernetes"), "run.yaml")
+        if entry["kind"] == "Job"
+    }
+    pages = [
+        "--metrics-url",
+        "http://server:8000/metrics",
+        "--metrics-url",
+        "http://dcgm:9400/metrics",
+    ]  # compose alone has GPUs' page
     for part in ("master", "worker"):
         (container,) = jobs[f"inferload-llama3-tp2-{part}"]["spec"]["template"]["spec"]["containers"]
-        words = [word.replace("inferload-llama3-tp2-master", "master") for word in container["args"]]
-        words = [word.replace("//inferload-llama3-tp2:", "//server:") for word in words]
-        assert words == services[part]["command"][: len(words)]  # compose alone has a page of the GPUs
+        words = " ".join(container["args"])
+        for theirs, ours in (
+            ("//inferload-llama3-tp2:", "//server:"),
+            ("inferload-llama3-tp2-token", "run"),
+            ("0.0.0.0", "exporter"),
+            ("inferload-llama3-tp2-master", "master"),
+        ):
+            words = words.replace(theirs, ours)
+        wanted = " ".join(services[part]["command"]).replace(f" {' '.join(pages)}", "")
+        assert words.removesuffix(" --termination-message /dev/termination-log") == wanted
         assert container["image"] == services[part]["image"]
 
 
 def test_the_rendered_files(golden: Callable[[str, str], None]) -> None:
-    rendered = {**compose.files(plan()), **kubernetes.files(plan(), False)}
-    assert "\n  scenario.yaml: |\n    # Smoke test" in rendered["run.yaml"]
-    for name in ("compose.yaml", "prometheus.yml", "server.yaml", "run.yaml"):
-        golden(f"llama3-tp2-{name}", leaves(rendered[name]))
+    written = {**files_of("compose"), **files_of("kubernetes")}
+    assert "\n  smoke.yaml: |\n    # Smoke test" in written["files.yaml"]
+    for name in ("compose.yaml", "prometheus.yml", "server.yaml", "policies.yaml", "run.yaml"):
+        golden(f"llama3-tp2-{name}", leaves(written[name]))
 
 
 # -- the command -------------------------------------------------------------------------------------------------------
 
 
-def test_render_writes_files_to_the_output_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    for verb in ("compose", "kubernetes"):
-        words = f"deploy render tiny-all --format {verb} --engine simulator --image registry/inferload:9".split()
-        assert cli.main([*words, "-o", str(tmp_path / verb)]) == 0
-    named_files = [Path(line) for line in capsys.readouterr().out.splitlines()]
-    assert cli.main(words) == 2
-    assert capsys.readouterr().err == "inferload: --format kubernetes: needs an output folder; give it with -o\n"
-    assert all(path.is_file() for path in named_files)
-    assert "image: registry/inferload:9" in (tmp_path / "compose" / "compose.yaml").read_text()
+def test_render_writes_files_to_the_output_folder(command: Callable[..., str]) -> None:
+    words = ("tiny-all", "simulator", "--image", "registry/inferload:9")
+    for form, name in (("compose", "compose.yaml"), ("kubernetes", "run.yaml")):
+        assert "image: registry/inferload:9" in files_of(form, *words)[name]
+    refused = "inferload: --format kubernetes: needs an output folder; give it with -o\n"
+    assert command("deploy", "render", "tiny-all", "--format", "kubernetes", code=2) == refused
 
 
-def test_plans_that_containers_cannot_run_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=r"tiny-all: its model is generated"):
-        plan("tiny-all")
-    with pytest.raises(UsageError, match=r"--workers 0: must be 1 or more"):
-        plan(workers=0)
-    assert plan(scenario="replay-mooncake").scenario_argument == "replay-mooncake"
-    with pytest.raises(UsageError, match=r"chat-sharegpt: reads ShareGPT_V3.*not in the image"):
-        plan(scenario="chat-sharegpt")
+def test_plans_that_containers_cannot_run_are_refused(command: Callable[..., str], tmp_path: Path) -> None:
+    words = ("deploy", "render", "--format", "compose", "-o", tmp_path)
+    assert "tiny-all: its model is generated" in command(*words, "tiny-all", code=2)
+    assert "--workers 0: must be 1 or more" in command(*words, "llama3-tp2", "--workers", "0", code=2)
+    refused = command(*words, "llama3-tp2", "--scenario", "chat-sharegpt", code=2)
+    assert "chat-sharegpt: reads ShareGPT_V3" in refused
+    assert "not in the image" in refused
+    assert not [*tmp_path.iterdir()]
+    assert run_plan.scenario_of("replay-mooncake")[1:] == ("replay-mooncake", {})
     with pytest.raises(UsageError, match=r"-o /proc/1/none: "):
-        container_plan.write(Path("/proc/1/none"), {"x": ""})
+        yaml_files.write(Path("/proc/1/none"), {"x": ""})
 
 
 # -- the container file ------------------------------------------------------------------------------------------------
@@ -278,9 +294,7 @@ def test_the_entrypoint_selects_the_program_by_the_first_word(stubs: Path, words
 
 
 def test_grafana_reads_the_provisioned_files() -> None:
-    other_plan = plan()
-    services = compose.document(other_plan)["services"]
-    grafana, files = services["grafana"], compose.files(other_plan)
+    grafana, files = services_of()["grafana"], files_of("compose")
     volumes = [volume.split(":") for volume in grafana["volumes"]]
     mounted = {source.removeprefix("./"): target for source, target, _mode in volumes}
     assert mounted.keys() == {name for name in files if name.startswith("grafana/")}
