@@ -88,8 +88,11 @@ def _log_refusal(connection: Any, *, is_master: bool) -> None:
     ended = zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL | zmq.EVENT_HANDSHAKE_SUCCEEDED
     monitor = connection.get_monitor_socket(by_protocol | (0 if is_master else ended))
 
+    def next_event() -> int:
+        return int(parse_monitor_message(monitor.recv_multipart())["event"])
+
     def wait() -> None:
-        event = parse_monitor_message(monitor.recv_multipart())["event"]
+        event = next_event()
         if is_master:
             logger.warning("refused a worker that has another token or none; give both the same --token-file")
         elif event != zmq.EVENT_HANDSHAKE_SUCCEEDED:
@@ -98,6 +101,8 @@ def _log_refusal(connection: Any, *, is_master: bool) -> None:
                 "same content on master and worker (a run with --processes accepts its own workers only)",
                 connection.LAST_ENDPOINT.decode().rstrip("\0"),
             )
+            while event not in (by_protocol, zmq.EVENT_HANDSHAKE_SUCCEEDED):
+                event = next_event()
         connection.disable_monitor()
         monitor.close(linger=0)
         if event == by_protocol and not is_master:

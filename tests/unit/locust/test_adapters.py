@@ -5,6 +5,7 @@ import inspect
 import json
 import math
 import os
+import struct
 import subprocess
 import sys
 import time
@@ -23,6 +24,7 @@ import locust.stats
 import msgpack
 import numpy as np
 import pytest
+import zmq
 from hypothesis import example, given
 from hypothesis import strategies as st
 from locust import TaskSet, User, constant, task
@@ -33,7 +35,7 @@ from locust.runners import WorkerNode
 
 from inferload.base.errors import UsageError
 from inferload.locust import options
-from inferload.locust_adapters import messages, process, runners, tables, tasks, web_page
+from inferload.locust_adapters import membership, messages, process, runners, tables, tasks, web_page
 from inferload.results import ci
 from inferload.scenario.schema.load.arrivals import spawn_duration_s
 
@@ -281,6 +283,21 @@ def test_the_time_limit_for_workers_is_that_of_locusts_option(words: str, wait_s
     parsed = parser.parse_args(words.split())
     assert process.take_options_over(parsed, 1, 1.0).wait_s == wait_s
     assert parsed.expect_workers == 0  # else Locust waits, and ends the process in its own way
+
+
+def test_a_worker_that_is_refused_at_a_later_handshake_ends(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A master that closes the connection first gives another event than one that answers; then ZeroMQ connects again."""
+    events = [zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL, zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL]
+    frames = [[struct.pack("=HI", event, 0), b"tcp://master:5557"] for event in events]
+    monitor = SimpleNamespace(recv_multipart=lambda: frames.pop(0), close=lambda linger: None)
+    of = {"get_monitor_socket": lambda _events: monitor, "disable_monitor": lambda: None}
+    monkeypatch.setattr(membership.gevent, "spawn", lambda wait: wait())
+    with pytest.raises(SystemExit) as ended:
+        membership._log_refusal(SimpleNamespace(LAST_ENDPOINT=b"tcp://master:5557\0", **of), is_master=False)
+    assert ended.value.code == 2
+    assert len(caplog.messages) == 1
 
 
 def test_choices_are_suggestions_only() -> None:
