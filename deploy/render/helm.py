@@ -35,7 +35,7 @@ def files(plan: RunPlan) -> dict[str, str]:
     marks += [(str(_WORKERS), "toString .Values.workers | quote"), (_NAMESPACE, "toJson .Release.Namespace")]
     contents = {**objects(marked), "run.yaml": [service(marked), *jobs(marked)]}
     chart = {"apiVersion": "v2", "name": plan.name, "version": __version__, "appVersion": __version__}
-    chart["description"] = f"Run of the scenario {plan.scenario} with inferload"
+    chart["description"] = f"Run of the scenario {common_values(plan)['scenario']} with inferload"
     notes = head("run.yaml", common_values(marked)).rpartition("\n")[0]
     notes = notes.replace("{{", _ESCAPED).replace(_NAMESPACE, "{{ .Release.Namespace }}")
     return {
