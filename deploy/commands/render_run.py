@@ -13,7 +13,7 @@ from inferload.base.errors import UsageError
 from ..render import dry_run, run_plan
 from ..render.forms import FORMS
 from ..render.run_plan import Key, Results, RunPlan
-from .run_options import Option, add_options, run_of, write
+from .run_options import REPEATED, Option, add_options, run_of, write
 
 _EPILOG = """\
 Examples:
@@ -24,13 +24,12 @@ Examples:
 Words after -- are further options of the run."""
 
 
-_REPEATED: dict[str, Any] = {"action": "append", "default": []}
 _PAGES = "metrics page of a server, dns://NAME:PORT or none; may be repeated; pods are not found by label (default: HOST/metrics)"
 _OPTIONS: Sequence[Option] = (
     ("--host", "URL", "address of the server from inside of the cluster", {"required": True}),
     ("-o --output", "DIR", "folder of the files; needed without --dry-run", {"type": Path}),
     ("-f --locustfile", "FILE", "own locustfile; all modules below its folder go with it", {"type": Path}),
-    ("--metrics-url", "URL", _PAGES, _REPEATED),
+    ("--metrics-url", "URL", _PAGES, REPEATED),
     ("--api-key-secret", "NAME[/KEY]", "Secret with the API key, key api-key (default: no key)", {}),
     ("--ca-configmap", "NAME[/KEY]", "ConfigMap with trusted certificates, key ca.crt", {}),
     (
@@ -76,7 +75,7 @@ def render_run(arguments: argparse.Namespace) -> int:
 def plan_of(arguments: argparse.Namespace) -> RunPlan:
     """Return the plan of the options. Raise UsageError for malformed ones, and for a run that cannot be in containers."""
     source = arguments.scenario or arguments.locustfile
-    if source is None and "--scenario" not in " ".join(arguments.extra):
+    if source is None and not any(word.partition("=")[0] == "--scenario" for word in arguments.extra):
         raise UsageError("SCENARIO: missing; give it, or a locustfile with own tasks (-f)")
     given, api_key, ca = arguments.name, arguments.api_key_secret, arguments.ca_configmap
     name = run_plan.checked_name("--name", given or run_plan.name_of(Path(source or "run").stem), run_plan.NAME_CHARS)

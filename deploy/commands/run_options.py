@@ -24,15 +24,15 @@ _OF_FILES = re.compile(  # options that the files set
     "termination-message|headless|autostart|autoquit|locustfile|output)(=.*)?"
 )
 _EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
-_REPEATED: dict[str, Any] = {"action": "append", "default": []}
+REPEATED: dict[str, Any] = {"action": "append", "default": []}
 Option = tuple[str, str, str, dict[str, Any]]  # name, value, help, and the rest of argparse's arguments
 _OPTIONS: Sequence[Option] = (
     ("--workers", "N", "workers of the run (%(default)s)", {"type": int, "default": 2}),
     ("--image", "IMAGE", "image of inferload, best NAME@sha256:... (%(default)s)", {"default": _IMAGE}),
     ("--namespace", "NAME", "namespace of the objects (default: that of kubectl)", {}),
     ("--pull-secret", "NAME", "Secret for pulling the image", {}),
-    ("--node-selector", "KEY=VALUE", "label of the nodes; may be repeated", _REPEATED),
-    ("--toleration", _TOLERATION, "taint of nodes that the pods tolerate; may be repeated", _REPEATED),
+    ("--node-selector", "KEY=VALUE", "label of the nodes; may be repeated", REPEATED),
+    ("--toleration", _TOLERATION, "taint of nodes that the pods tolerate; may be repeated", REPEATED),
     ("--token-secret", "NAME[/KEY]", "Secret with the token of the run, key token (default: one is made)", {}),
     ("--scraper", "KEY=VALUE", _SCRAPER_HELP, {"action": "append"}),
     ("--ready-timeout", "S", "longest wait for the workers (%(default)s)", {"type": int, "default": 300}),
@@ -55,10 +55,14 @@ def run_of(arguments: argparse.Namespace, name: str, locustfile: Path | None = N
             raise UsageError(f"{option} {value}: must be 1 or more")
     for refused in FORMS[arguments.format].refused:
         option, _, value = refused.partition(" ")
-        if (given := _value(arguments, option)) and given != "none" and str(given).startswith(value):
+        if (given := _value(arguments, option)) and given not in ("none", ["none"]) and str(given).startswith(value):
             raise UsageError(f"{refused}: not with --format {arguments.format}; leave it out, or use kubernetes")
     if taken := [word for word in own.get("options", ()) if _OF_FILES.fullmatch(word)]:
         raise UsageError(f"-- {taken[0]}: set by the files; use the options before --")
+    if name == "locust":
+        raise UsageError(
+            "--name locust: Locust reads the variables that Kubernetes sets for such a Service; choose another"
+        )
     if not re.fullmatch(r"\S+", arguments.image):
         raise UsageError(f"--image {arguments.image}: must be the name of an image")
     scenario, argument, files = run_plan.scenario_of(arguments.scenario) if arguments.scenario else (None, "", {})

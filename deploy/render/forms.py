@@ -23,6 +23,7 @@ from .run_plan import METRICS_PORT, TERMINATION_LOG, RunPlan
 from .yaml_files import Object, as_yaml, document, head
 
 Files = dict[str, str]
+_MOST_WORKERS = 500  # maximum of the schema
 _NONE = {"none.txt": "The operator wants a file.\n"}
 _HEADS = {
     "token.yaml": "Only processes with this token can join the run, and their connection is encrypted. Keep this file secret.",
@@ -47,6 +48,8 @@ def locusttest_v2(plan: RunPlan) -> Files:
     """Return the files of a run as a LocustTest of locust.io/v2."""
     if any(map(str.isspace, plan.locustfile)):
         raise UsageError(f"-f {plan.locustfile}: the operator splits its path at blanks; give it a name without")
+    if plan.workers > _MOST_WORKERS:
+        raise UsageError(f"--workers {plan.workers}: a LocustTest of locust.io/v2 has at most {_MOST_WORKERS}")
     plan = replace(plan, metrics_port=METRICS_PORT + 1)  # the operator's exporter has that of a run
     of_master, of_worker = ([*volumes_of(plan, part)] for part in ("master", "worker"))
     mounts: list[Object] = [{**mount_of(*one), "target": "both"} for one in of_master if one in of_worker]
@@ -111,5 +114,5 @@ FORMS: Mapping[str, Form] = {
     "locusttest-v2": Form(locusttest_v2, _APPLY, "locusttest-v2", ("--results s3",)),
     "locusttest-cloud": Form(locusttest_cloud, _APPLY, "locusttest-cloud", _NOT_CLOUD),
     "helm": Form(helm.files, "helm install{where} {name} {folder}", "kubernetes"),
-    "compose": Form(compose_run.files, _COMPOSE, "", ("--namespace", "--pull-secret", *_NOT_CLOUD)),
+    "compose": Form(compose_run.files, _COMPOSE, "", ("--namespace", "--pull-secret", "--scraper", *_NOT_CLOUD)),
 }

@@ -4,6 +4,7 @@ import json
 from bisect import bisect_left
 from math import ceil, inf
 from statistics import fmean
+from typing import NamedTuple
 
 from inferload.base.numbers import number, plural
 from inferload.base.user_cache import CALIBRATION, user_cache
@@ -23,17 +24,28 @@ MOST_TURNS, MOST_EVENTS = 500_000, 10_000_000  # that take memory of the master
 TTFT_S, GAP_S, UNKNOWN = 0.05, 0.01, ("", TURN_TOKENS, 10_000)  # assumed; UNKNOWN: path, output and input of a turn
 
 
+class _Load(NamedTuple):
+    """Highest load of a scenario. `output_tokens`, `input_tokens`: means of a turn; `turns`: of the run, inf without an end."""
+
+    turns_per_s: float
+    output_tokens: float
+    input_tokens: float
+    open_sessions: float
+    turns: float
+    assumed: str
+
+
 def sizes(scenario: Scenario, workers: int) -> Sizes:
     """Return the sizes of the pods for the highest load of a scenario. UsageError for unreadable data."""
-    per_s, of_turn, of_request, at_once, in_all, assumed = _load(scenario)
-    turns_per_s, sessions, token_us = per_s / workers, ceil(at_once / workers), TOKEN_US - TURN_US / TURN_TOKENS
-    turns, tokens, (factor, source) = min(in_all, MOST_TURNS), min(in_all * of_turn, MOST_EVENTS), _calibration()
+    load, (factor, source), token_us = _load(scenario), _calibration(), TOKEN_US - TURN_US / TURN_TOKENS
+    turns_per_s, sessions, of_turn = load.turns_per_s / workers, ceil(load.open_sessions / workers), load.output_tokens
+    turns, tokens = min(load.turns, MOST_TURNS), min(load.turns * of_turn, MOST_EVENTS)
     of_worker = factor * turns_per_s * (of_turn * token_us + TURN_US) / 1e6
     worker = _size(
         of_worker,
         f"{number(turns_per_s)} turns/s x ({number(of_turn)} output tokens x {number(token_us)} us + {TURN_US} us){source}",
-        WORKER_MB + sessions * (SESSION_KB / 1e3 + of_request * INPUT_B / 1e6),
-        f"{WORKER_MB} MB + {plural(sessions, 'session')} x ({SESSION_KB} kB + {of_request:,.0f} input tokens x {INPUT_B} B)",
+        WORKER_MB + sessions * (SESSION_KB / 1e3 + load.input_tokens * INPUT_B / 1e6),
+        f"{WORKER_MB} MB + {plural(sessions, 'session')} x ({SESSION_KB} kB + {load.input_tokens:,.0f} input tokens x {INPUT_B} B)",
     )
     master = _size(
         MASTER_CORES * workers,
@@ -41,7 +53,7 @@ def sizes(scenario: Scenario, workers: int) -> Sizes:
         MASTER_MB + turns * TURN_KB / 1e3 + tokens * EVENT_B / 1e6,
         f"{MASTER_MB} MB + {turns:,.0f} turns x {TURN_KB} kB + {tokens:,.0f} output tokens x {EVENT_B} B",
     )
-    lines = [f"worker: {worker.rule}", f"master: {master.rule}", f"costs are measured; assumed: {assumed}"]
+    lines = [f"worker: {worker.rule}", f"master: {master.rule}", f"costs are measured; assumed: {load.assumed}"]
     if (cores := HEADROOM * of_worker) > 1:
         lines.append(f"warning: one worker cannot use {number(cores)} cores; give --workers {ceil(cores * workers)}")
     return Sizes(master, worker, lines)
@@ -54,8 +66,7 @@ def _size(cores: float, cpu: str, memory_mb: float, memory: str) -> PodSize:
     return PodSize(requested, mib, f"{cpu}; {mib:,} MiB for {HEADROOM} x ({memory})")
 
 
-def _load(scenario: Scenario) -> tuple[float, float, float, float, float, str]:
-    """Return turns/s, output and input tokens of a turn, sessions at once, turns of the run (inf: no end), and assumptions."""
+def _load(scenario: Scenario) -> _Load:
     arrivals, phases = scenario.arrivals, scenario.phases
     drawn = loads.planned_load(scenario, Sessions(scenario, DataContext(scenario.name)), SAMPLE)
     sessions, n = drawn.sessions, len(drawn.sessions) or 1
@@ -72,7 +83,7 @@ def _load(scenario: Scenario) -> tuple[float, float, float, float, float, str]:
     text = f"no option changes the load, cores are as fast there, TTFT {TTFT_S * 1e3:g} ms, a token every {GAP_S * 1e3:g} ms"
     text += f", a session of which no turn is known: {UNKNOWN[1]} tokens after {UNKNOWN[2]:,}" if unknown else ""
     of_turn, of_request = fmean(tokens for _, tokens, _ in turns), fmean(tokens for _, _, tokens in turns)
-    return turns_per_s, of_turn, of_request, per_s * session_s, in_all, text
+    return _Load(turns_per_s, of_turn, of_request, per_s * session_s, in_all, text)
 
 
 def _calibration() -> tuple[float, str]:

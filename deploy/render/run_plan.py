@@ -79,14 +79,14 @@ class Results:
 class PodSize:
     """CPU in cores and memory in MiB of a pod, with the rule that gave them."""
 
-    cpu: float = 1.0
+    cpu_cores: float = 1.0
     memory_mib: int = 1024
     rule: str = ""
 
     def resources(self) -> dict[str, Any]:
         """Return requests and limits. Without a limit of CPU time: throttling would delay tokens."""
         memory = f"{self.memory_mib}Mi"
-        return {"requests": {"cpu": f"{self.cpu:g}", "memory": memory}, "limits": {"memory": memory}}
+        return {"requests": {"cpu": f"{self.cpu_cores:g}", "memory": memory}, "limits": {"memory": memory}}
 
 
 class Sizes(NamedTuple):
@@ -102,7 +102,7 @@ UNPLANNED = Sizes(PodSize(), PodSize(), ("pods: a core and 1,024 MiB each, as no
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
-    """What the cluster needs to know of the pods. `scraper`: labels of the pods that may read metrics; empty: none may."""
+    """Placement of the pods. `scraper`: labels of the pods that may read their metrics; without labels, no pod may."""
 
     namespace: str | None = None
     pull_secret: str | None = None

@@ -56,7 +56,7 @@ class Mount:
 
 @dataclass(frozen=True, slots=True)
 class Container:
-    """What a pod says of its container, and `folder` for its root and its termination message.
+    """Container as its pod describes it. `folder`: for its root and its termination message.
 
     `programs`: files of the image, by their names in PATH. `monotonic_s`: difference of the monotonic clock to that of this
     machine, as on another node.

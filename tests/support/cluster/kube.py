@@ -36,7 +36,7 @@ _RESTART_S = 0.1  # Kubernetes: 10 s, and twice as long after each failure
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """What a node differs in from this machine: its monotonic clock, and variables and mounts that its containers get."""
+    """Node with another monotonic clock than this machine, and with own variables and mounts for its containers."""
 
     monotonic_s: int = 0
     environment: Mapping[str, str] = field(default_factory=dict)
@@ -84,7 +84,7 @@ class Pod:
 
     @property
     def log(self) -> str:
-        """What `kubectl logs` prints."""
+        """Output of `kubectl logs`."""
         return self.running.text
 
     @property

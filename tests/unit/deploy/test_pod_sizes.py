@@ -86,7 +86,7 @@ def test_sizes_grow_with_the_load_and_shrink_with_workers(text: str, key: str, l
     low, high = (sized(text, workers, **{key: each}) for each in load)
     more = sized(text, workers + 1, **{key: load[1]})
     for one, other in ((low.worker, high.worker), (more.worker, high.worker), (high.master, more.master)):
-        assert 0.25 <= one.cpu <= other.cpu <= 1
+        assert 0.25 <= one.cpu_cores <= other.cpu_cores <= 1
         assert 256 <= one.memory_mib <= other.memory_mib
         assert one.memory_mib % 64 == 0
     assert low.master.memory_mib <= high.master.memory_mib
@@ -122,7 +122,7 @@ def test_the_busiest_ten_seconds_of_recorded_starts_count(tmp_path: Path) -> Non
 
 def test_a_load_without_arrivals_in_its_time_has_the_least_sizes() -> None:
     found = sized(OPEN, arrivals__sessions_per_s=0.001, phases__warmup_s=0)
-    assert (found.worker.cpu, found.worker.memory_mib, found.master.cpu) == (0.25, 320, 0.25)
+    assert (found.worker.cpu_cores, found.worker.memory_mib, found.master.cpu_cores) == (0.25, 320, 0.25)
 
 
 def test_a_run_without_an_end_has_memory_for_the_most_that_is_held() -> None:

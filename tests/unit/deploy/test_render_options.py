@@ -266,6 +266,15 @@ REFUSED: list[tuple[tuple[str, ...], str]] = [
     ),
     (("--namespace", "Load"), "--namespace Load: must be a-z, 0-9 and -, at most 63 characters"),
     (("--name", "x" * 41), f"--name {'x' * 41}: must be a-z, 0-9 and -, a letter first, at most 40 characters"),
+    (
+        ("--name", "locust"),
+        "--name locust: Locust reads the variables that Kubernetes sets for such a Service; choose another",
+    ),
+    (("--format", "locusttest-v2", "--workers", "501"), "--workers 501: a LocustTest of locust.io/v2 has at most 500"),
+    (
+        ("--format", "compose", "--scraper", "a=b"),
+        "--scraper: not with --format compose; leave it out, or use kubernetes",
+    ),
     (("--image", "a b"), "--image a b: must be the name of an image"),
     (("--", "--seed", "3", "--run-dir=x"), "-- --run-dir=x: set by the files; use the options before --"),
     (("--", "--processes", "4"), "-- --processes: set by the files; use the options before --"),
