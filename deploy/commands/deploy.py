@@ -32,6 +32,12 @@ Examples:
   inferload deploy render t4-all --format sh | ssh gpu-box sh
   inferload deploy status
   inferload deploy down
+"""
+_UP_EPILOG = """\
+Examples:
+  inferload deploy up --engine simulator --port 8000
+  inferload deploy up tiny-prefix-caching --engine vllm-cpu --set max-num-seqs=8
+  inferload deploy up llama31-base --engine vllm
 Arguments after -- are passed to the engine, after the launcher's own flags."""
 
 
@@ -45,12 +51,24 @@ def register(subparsers: Any) -> None:
     add_render(actions)
     _add_up(actions)
     of_one = "port of the server; needed if several are up"
-    status = actions.add_parser("status", help="list the servers that were started here; exit code 1 if none is up")
+    status = actions.add_parser(
+        "status",
+        help="list the servers that were started here; exit code 1 if none is up",
+        epilog="Examples:\n  inferload deploy status\n  inferload deploy status --port 8000\n",
+    )
     _add_selection(status, status_of, "only the server on this port")
-    logs = actions.add_parser("logs", help="show the end of a server's log")
+    logs = actions.add_parser(
+        "logs",
+        help="show the end of a server's log",
+        epilog="Examples:\n  inferload deploy logs\n  inferload deploy logs t4-all -n 100\n",
+    )
     _add_selection(logs, show_log, of_one)
     logs.add_argument("-n", "--lines", type=int, default=40, help="number of lines (%(default)s)")
-    down = actions.add_parser("down", help="stop a server and wait until it has ended")
+    down = actions.add_parser(
+        "down",
+        help="stop a server and wait until it has ended",
+        epilog="Examples:\n  inferload deploy down\n  inferload deploy down --all\n",
+    )
     _add_selection(down, stop_servers, of_one)
     down.add_argument("--all", action="store_true", help="all servers that were started here")
 
@@ -75,7 +93,8 @@ def _add_up(actions: Any) -> None:
         "up",
         help="start a server and wait until it is ready",
         description="Start a server and wait until it is ready. The server continues after this command.",
-        usage="%(prog)s [-h] [options] [VARIANT] [-- FLAGS OF THE ENGINE]",
+        usage="%(prog)s [options] [VARIANT] [-- FLAGS]",
+        epilog=_UP_EPILOG,
     )
     up.add_argument(
         "what",

@@ -44,7 +44,10 @@ _OPTIONS: Sequence[Option] = (
 
 
 def register(subparsers: Any) -> None:
-    parser = subparsers.add_parser("render", description="Write the files of a run for a cluster or for containers.")
+    example = "\n".join(_EPILOG.splitlines()[:2])
+    parser = subparsers.add_parser(
+        "render", description="Write the files of a run for a cluster or for containers.", epilog=example
+    )
     actions = parser.add_subparsers(metavar="ACTION", required=True, parser_class=PassingParser)
     run = actions.add_parser("run", help="write the files of a run against a server that is there", epilog=_EPILOG)
     run.add_argument("scenario", nargs="?", metavar="SCENARIO", help="name or file; not with a locustfile's own tasks")

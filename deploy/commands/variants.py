@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
-from inferload.base.errors import UsageError
+from inferload.base.errors import UsageError, instead
 from inferload.base.status_lines import wrapped
 
 from ..servers import sizing
@@ -21,7 +21,11 @@ WIDTH = 80  # of a terminal; command lines are not wrapped, for copying
 
 
 def add_list(actions: Any) -> None:
-    parser = actions.add_parser("list", help="list the variants with purpose and hardware")
+    parser = actions.add_parser(
+        "list",
+        help="list the variants with purpose and hardware",
+        epilog="Examples:\n  inferload deploy list\n  inferload deploy list --family tiny\n",
+    )
     parser.add_argument("--family", help="only this family, such as tiny")
     parser.add_argument("--json", action="store_true", help="print all properties as JSON")
     parser.set_defaults(run=list_all)
@@ -29,7 +33,9 @@ def add_list(actions: Any) -> None:
 
 def add_show(actions: Any) -> None:
     parser = actions.add_parser(
-        "show", help="show a variant's card, sizes, difference from its base, environment and command line"
+        "show",
+        help="show a variant's card, sizes, difference from its base, environment and command line",
+        epilog="Examples:\n  inferload deploy show t4-all\n  inferload deploy show llama31-fp8 --engine simulator\n",
     )
     add_variant(parser)
     parser.add_argument(
@@ -73,8 +79,8 @@ def variant_of(name: str, settings: Sequence[str], remedy: str) -> Variant | Non
 def list_all(arguments: argparse.Namespace) -> int:
     shown = [variant for variant in bundled().values() if arguments.family in (None, variant.family)]
     if not shown:
-        families = ", ".join(dict.fromkeys(variant.family for variant in bundled().values()))
-        raise UsageError(f"--family {arguments.family}: unknown family; choose from {families}")
+        families = dict.fromkeys(variant.family for variant in bundled().values())
+        raise UsageError(f"--family {arguments.family}: unknown family; {instead(arguments.family, families)}")
     if arguments.json:
         print(json.dumps([document(variant) for variant in shown], indent=1))
         return 0

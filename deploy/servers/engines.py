@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from inferload.base.deployments import cache, repository
-from inferload.base.errors import UsageError
+from inferload.base.errors import UsageError, instead
 
 from ..launcher import machine_checks, weights
 from ..launcher.machine_checks import Hardware
@@ -87,7 +87,7 @@ def check(spec: ServerSpec) -> None:
 
 def _by_engine(spec: ServerSpec, engines: Mapping[str, Callable[[ServerSpec], Command]]) -> Command:
     if (engine := engines.get(spec.engine)) is None:
-        raise UsageError(f"--engine {spec.engine}: unknown; choose from {', '.join(ENGINES)}")
+        raise UsageError(f"--engine {spec.engine}: unknown; {instead(spec.engine, ENGINES)}")
     if spec.model_path is not None and not (spec.model_path / "config.json").is_file():
         raise UsageError(f"--model-path {spec.model_path}: no config.json there; give a model folder")
     check_extra(spec.extra)

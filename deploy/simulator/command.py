@@ -24,7 +24,12 @@ from .server_config import ServerConfig, resolve
 _DESCRIPTION = """OpenAI-compatible server with the paths, flags and metrics of vLLM 0.32 and without a model. A scheduler like
 vLLM's plans each step, and the duration of a step follows from the selected --hardware. With --ttft-ms or --itl-ms, events
 have absolute due times instead. GET /simulator/stats returns the lateness of the server. Each word is one token."""
-_EPILOG = """Common flags of vLLM 0.32 without effect here are accepted and listed at the start. Flags of features that are not
+_EPILOG = """\
+Examples:
+  inferload simulator --port 8000
+  inferload simulator --port 8000 --ttft-ms 200 --itl-ms 20
+  inferload simulator --hardware a100 --max-num-seqs 64
+Common flags of vLLM 0.32 without effect here are accepted and listed at the start. Flags of features that are not
 modelled (LoRA, pipeline and data parallelism, KV transfer, priorities, ...) are refused.
 
 Faults: POST /chaos adds a plan, GET lists the active plans, DELETE removes all.

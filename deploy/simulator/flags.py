@@ -5,12 +5,11 @@ an unknown flag suggests the closest match.
 """
 
 import argparse
-import difflib
 from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import NoReturn
 
-from inferload.base.errors import UsageError
+from inferload.base.errors import UsageError, instead
 
 from .options import add_known
 
@@ -75,8 +74,8 @@ def unknown(extras: Sequence[str], parser: argparse.ArgumentParser) -> UsageErro
     for word in extras:
         name = word.partition("=")[0]
         if name.startswith("-"):
-            near = difflib.get_close_matches(name, parser._option_string_actions, n=1)
-            return UsageError(f"{name}: unknown" + (f"; did you mean {near[0]}?" if near else ""))
+            known = instead(name, parser._option_string_actions, "inferload simulator --help lists the options")
+            return UsageError(f"{name}: unknown; {known}")
     return UsageError(f"{extras[0]}: the model is already given; leave it out")
 
 

@@ -3,7 +3,6 @@
 Each YAML file beside this module is a family: a model, its hardware, and variants by name.
 """
 
-import difflib
 import hashlib
 import json
 import math
@@ -14,7 +13,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from inferload.base.errors import UsageError
+from inferload.base.errors import UsageError, instead
 from inferload.results import prices
 from inferload.results.prices import UNPRICED, Prices
 from inferload.scenario.files import catalog
@@ -172,11 +171,11 @@ def named(name: str) -> Variant:
     """Return a bundled variant, or a variant of a file: `file.yaml:name`. UsageError suggests the closest name."""
     path, sign, inside = name.rpartition(":")
     if sign and path.endswith((".yaml", ".yml")):
-        return _pick(_read(Path(path)), inside, path)
+        return _pick(_read(Path(path)), inside)
     if name.endswith((".yaml", ".yml")):
         inside = ", ".join(_read(Path(name)))
         raise UsageError(f"{name}: a file, not a variant; use {name}:NAME with one of {inside}")
-    return _pick(bundled(), name, "inferload deploy list")
+    return _pick(bundled(), name, "inferload deploy list lists them")
 
 
 def label(name: str) -> str:
@@ -200,13 +199,10 @@ def _read(path: Path) -> Mapping[str, Variant]:
     return family_of(catalog.data(path, "", "FILE.yaml:NAME names a variant of a file"), path)
 
 
-def _pick(variants: Mapping[str, Variant], name: str, where: str) -> Variant:
+def _pick(variants: Mapping[str, Variant], name: str, where: str | None = None) -> Variant:
     if name in variants:
         return variants[name]
-    nearest = difflib.get_close_matches(name, variants, n=1, cutoff=0.4)
-    raise UsageError(
-        f"variant {name}: unknown" + (f"; did you mean {nearest[0]}?" if nearest else "") + f" (see {where})"
-    )
+    raise UsageError(f"variant {name}: unknown; {instead(name, variants, where)}")
 
 
 def family_of(document: Any, path: Path) -> dict[str, Variant]:
@@ -266,8 +262,7 @@ def _variant(
 def _check_keys(document: Mapping[str, Any], known: set[str], where: str) -> None:
     for key in document:
         if key not in known:
-            nearest = difflib.get_close_matches(str(key), known, n=1)
-            raise UsageError(f"{where}: unknown key {key}" + (f"; did you mean {nearest[0]}?" if nearest else ""))
+            raise UsageError(f"{where}: unknown key {key}; {instead(str(key), sorted(known))}")
 
 
 def document(variant: Variant) -> dict[str, Any]:

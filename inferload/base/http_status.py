@@ -9,7 +9,7 @@ _TOO_LATE = "the server behind the gateway did not answer within the gateway's t
 # By definition (RFC 9110) these come from a gateway; those above 511 from a content delivery network.
 _GATEWAY = {**dict.fromkeys((502, 520, 521, 522, 523), _UNREACHED), **dict.fromkeys((504, 524), _TOO_LATE)}
 _UNAVAILABLE = "the gateway has no server, or the server is overloaded"
-_EXPECTS_TLS = "the port expects TLS"
+EXPECTS_TLS, NO_TLS = "the port expects TLS", "the port does not speak TLS"
 # Texts of nginx and load balancers, Go, Apache, Tomcat and Python's Cheroot.
 _HTTPS_PORT = re.compile(
     r"plain HTTP request was sent to HTTPS|HTTP request to an HTTPS|speaking plain HTTP|requires TLS|only speaks HTTPS",
@@ -34,7 +34,7 @@ def status_text(status: int, location: str = "", body: str = "") -> str:
 
 def is_of_gateway(status: int, body: str) -> bool:
     """Return True if a gateway answered because of the server behind it."""
-    return _meaning(status, body) not in ("", _EXPECTS_TLS)
+    return _meaning(status, body) not in ("", EXPECTS_TLS)
 
 
 def expects_tls(status: int, body: str) -> bool:
@@ -42,9 +42,20 @@ def expects_tls(status: int, body: str) -> bool:
     return status == 400 and _HTTPS_PORT.search(body) is not None
 
 
+class NoTlsError(ssl.SSLError):
+    """The peer of a handshake answers requests in plain HTTP."""
+
+    reason = "WRONG_VERSION_NUMBER"
+
+
 def is_no_tls(error: ssl.SSLError) -> bool:
     """Return True if a handshake failed because the peer does not speak TLS: its first bytes are no record."""
-    return error.reason == "WRONG_VERSION_NUMBER"
+    return error.reason == NoTlsError.reason
+
+
+def is_of_other_name(error: ssl.SSLError) -> bool:
+    """Return True if the certificate is trusted, but not for the host: OpenSSL's codes for a name and for an address."""
+    return isinstance(error, ssl.SSLCertVerificationError) and error.verify_code in (62, 64)
 
 
 def asks_for_certificate(reason: str | None) -> bool:
@@ -54,7 +65,7 @@ def asks_for_certificate(reason: str | None) -> bool:
 
 def tls_reason(error: ssl.SSLError) -> str:
     if is_no_tls(error):
-        return "the port does not speak TLS"
+        return NO_TLS
     return getattr(error, "verify_message", None) or (alert_text(error.reason) if error.reason else str(error))
 
 
@@ -89,7 +100,7 @@ def readable(body: str) -> str:
 
 def _meaning(status: int, body: str) -> str:
     if expects_tls(status, body):
-        return _EXPECTS_TLS
+        return EXPECTS_TLS
     if status == 503 and not body.lstrip().startswith(("{", "[")):  # servers describe their own state in JSON
         return _UNAVAILABLE
     return _GATEWAY.get(status, "")

@@ -1,11 +1,12 @@
 """Formatting of numbers, shares, times and lists, and parsing of times. No I/O.
 
-Prose has three significant digits. A table cell, and a value beside a limit, has four.
+Prose and latencies have three significant digits, those with an interval as many as that supports. Other table cells, and a value
+beside a limit, have four.
 """
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import datetime
 
 from inferload.base.errors import UsageError
@@ -14,6 +15,7 @@ NOT_KNOWN = "not known"
 NOT_MEASURED = "not measured"
 _DIGITS = 3
 _DIGITS_OF_A_CELL = 4
+_LONG_MS, _WHOLE_S = 10_000.0, 1_000.0  # from here on times are in seconds: one of several, each of them
 _MOST_DECIMALS = 6
 _UNITS_S = {"s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
 _TIME = re.compile(r"(?:\d+(?:\.\d+)?\s*(?:h|min|m|s)\s*)+|\d+(?:\.\d+)?")
@@ -34,6 +36,31 @@ def number(value: float | None, digits: int = _DIGITS, unknown: str = NOT_KNOWN)
 def short(value: float | None) -> str:
     """Format a number for a table cell or beside a limit; a dash if not known."""
     return number(value, _DIGITS_OF_A_CELL, unknown="-")
+
+
+def time_unit(values_ms: Iterable[float | None]) -> tuple[str, float]:
+    """Return the unit in which times that stand together are printed, and its factor.
+
+    Seconds if one of them has 10 s or more, or each (but 0) 1 s or more.
+    """
+    known = [float(f"{value:.{_DIGITS}g}") for value in values_ms if value and math.isfinite(value)]
+    in_s = bool(known) and (max(known) >= _LONG_MS or min(known) >= _WHOLE_S)
+    return ("s", 1e-3) if in_s else ("ms", 1.0)
+
+
+def with_unit(value: float | None, unit: str) -> str:
+    """Format a value of a figure with its unit: 812 ms, 27.6 s of 27,633 ms, 3.2 turns/s."""
+    unit, factor = time_unit([value]) if unit == "ms" else (unit, 1.0)
+    return NOT_KNOWN if value is None else f"{number(value * factor)} {unit}".rstrip()
+
+
+def supported(value: float, low: float | None, high: float | None) -> str:
+    """Format a value with its interval: to the second digit of the width, with two or three digits, and not outside of it."""
+    if low is not None and high is not None and value and low < high:
+        last = math.floor(math.log10(high - low)) - 1
+        if math.floor(math.log10(abs(value))) - last < _DIGITS - 1 and low <= float(f"{value:.2g}") <= high:
+            return number(value, 2)
+    return number(value)
 
 
 def apart(value: float, limit: float) -> str:

@@ -18,7 +18,7 @@ from msgspec import Struct
 
 from inferload.base import json_text
 from inferload.base.clock import calendar_now
-from inferload.base.errors import UsageError
+from inferload.base.errors import UsageError, instead_of_file
 from inferload.base.json_text import Instant, Number
 
 FORMAT = 1
@@ -329,7 +329,8 @@ def read_object(path: Path) -> dict[str, Any]:
     try:
         document = json_text.parse(read_text(path))
     except OSError as error:
-        raise UsageError(f"{path}: {error.strerror}; is {path.parent} a run directory?") from error
+        remedy = instead_of_file(path, f"is {path.parent} a run directory?")
+        raise UsageError(f"{path}: {error.strerror}; {remedy}") from error
     except ValueError as error:  # also text that is not UTF-8, and numbers of thousands of digits
         cause = "the run was cut short while writing it" if json_text.is_cut(error) else _DAMAGED
         raise UsageError(f"{path}: not JSON ({error}); {cause}") from error

@@ -1,12 +1,44 @@
-"""Lines on a terminal: status lines at its foot, and wrapped text."""
+"""Lines on a terminal: styles, status lines at its foot, and wrapped text."""
 
-import logging
+import math
 import os
 import re
+import stat
+import sys
 import textwrap
-from collections.abc import Sequence
-from typing import TextIO
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, TextIO, TypeVar, cast
 
+if TYPE_CHECKING:
+    import logging
+
+Item = TypeVar("Item")
+_QUIET_S, _REDRAWN_S = 1.0, 0.2  # before the first line of progress, and between two
+
+# Parameters of the escape code of each style (ECMA-48, Select Graphic Rendition).
+STYLES = {"good": "32", "bad": "1;31", "doubt": "1;33", "heading": "1", "figure": "36", "quiet": "2"}
+
+# Parts of printed lines with a style: texts are made without styles, which are added where a text is written to a terminal.
+_PARTS: Sequence[tuple[str, str]] = (
+    # Outcome, gates, measurement and diagnosis of a run; marks of a figure.
+    ("heading", r"^diagnosis(?=: |$)"),
+    ("good", r"(?:^|(?<=\. ))passed(?=: )|^gate passed\b"),
+    ("bad", r"(?:^|(?<=\. ))(?:(?:failed|invalid|overloaded)(?=: |  )|stopped early\b)"),
+    ("bad", r"^gate FAILED\b|^FAILED(?=:)|^measurement INVALID\b|^INVALID\b|\(INVALID\)$"),
+    ("doubt", r"(?:^|(?<=\. ))suspect(?=: )|^measurement SUSPECT\b|^SUSPECT\b"),
+    ("doubt", r"\((?:SUSPECT|inconclusive)\b|(?<=\d )~(?=  |$)|^note(?=:|  )"),
+    # Answers of a comparison and of a search, checks.
+    ("good", r"(?<=  )better$|\bBETTER(?=, )|(?<=: )holds(?=;|$)|^  ok(?=  )|(?<=: )valid(?=, digest )"),
+    ("bad", r"(?<=  )worse$|\b(?:WORSE|MIXED)(?=, )|^  fail(?=  )|(?<=: )(?:breaks|overloaded)(?=[;:]|$)"),
+    ("doubt", r"^  warn(?=  )|(?<=: )undecided(?=[;:]|$)"),
+    # Errors, warnings and notes.
+    ("bad", r"^[\w. ]+: error(?=: )|(?<=/)(?:ERROR|CRITICAL)(?=/)"),
+    ("doubt", r"^inferload(?=: )|(?<=/)WARNING(?=/)"),
+)
+_STYLED = re.compile("|".join(f"(?P<{style}{row}>{part})" for row, (style, part) in enumerate(_PARTS)), re.MULTILINE)
+
+_NO = ("", "0")
 _UP_AND_CLEAR = "\x1b[1A\x1b[2K"
 
 _FILLER = "\0"  # second cell of a wide character, such as a Chinese one
@@ -14,6 +46,67 @@ _WIDE = r"[\u2e80-\ua4cf\uac00-\ud7a3\uf900-\ufaff\ufe30-\ufe6f\uff01-\uff60\uff
 _CLOSING = "，。；：、\uff01\uff1f）》】」"  # never at the start of a line
 _WIDE_CHARACTER = re.compile(_WIDE)
 _PIECE = re.compile(rf"((?![{_CLOSING}（《【「]){_WIDE}{_FILLER}(?:[{_CLOSING}”\u2019]{_FILLER}?)*)")
+
+
+def has_colour(stream: TextIO) -> bool:
+    """Return True if styles are shown on a stream: by the variables NO_COLOR, FORCE_COLOR and CLICOLOR, else on a terminal.
+
+    Never in a file, whatever the variables are.
+    """
+    told = os.environ.get
+    if told("NO_COLOR"):
+        return False
+    if told("FORCE_COLOR", "0") not in _NO or told("CLICOLOR_FORCE", "0") not in _NO:
+        return not _is_file(stream)
+    return stream.isatty() and told("TERM", "dumb") != "dumb" and told("CLICOLOR", "1") != "0"
+
+
+def _is_file(stream: TextIO) -> bool:
+    try:
+        return stat.S_ISREG(os.fstat(stream.fileno()).st_mode)
+    except OSError:  # a stream without a descriptor
+        return True
+
+
+def styled(text: str, style: str) -> str:
+    """Return a text with the escape codes of a style."""
+    return f"\x1b[{STYLES[style]}m{text}\x1b[0m"
+
+
+def painted(text: str) -> str:
+    """Return a printed text with the styles of its parts."""
+    return _STYLED.sub(lambda part: styled(part[0], str(part.lastgroup).rstrip("0123456789")), text)
+
+
+def plain_environment() -> dict[str, str]:
+    """Return the environment of a program whose output is read here."""
+    return {**os.environ, "NO_COLOR": "1"}
+
+
+class Painted:
+    """Stream that adds the styles of texts."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def write(self, text: str) -> int:
+        """Write a text with the styles of its parts."""
+        self._stream.write(painted(text))
+        return len(text)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+
+def painting(stream: TextIO) -> TextIO:
+    """Return the stream that adds the styles of texts, if styles are shown on this one."""
+    return cast(TextIO, Painted(stream)) if has_colour(stream) and not isinstance(stream, Painted) else stream
+
+
+def print_error(text: str) -> None:
+    """Print an error of a command to stderr."""
+    name = "inferload:"
+    print(styled(name, "bad") if has_colour(sys.stderr) else name, text, file=sys.stderr)
 
 
 def columns(stream: TextIO) -> int | None:
@@ -35,12 +128,13 @@ class StatusLines:
     """
 
     def __init__(self, stream: TextIO) -> None:
+        self.colour = has_colour(stream)
         self.enabled = stream.isatty() and os.environ.get("TERM", "dumb") != "dumb"
         self._stream = stream
         self._height = 0
         self._handlers: list[logging.Handler] = []
 
-    def watch(self, handlers: Sequence[logging.Handler]) -> None:
+    def watch(self, handlers: "Sequence[logging.Handler]") -> None:
         """Clear the lines before each log record of these handlers."""
         self._handlers = list(handlers)
         for handler in self._handlers:
@@ -74,9 +168,68 @@ class StatusLines:
         for handler in self._handlers:
             handler.removeFilter(self._make_way)
 
-    def _make_way(self, _record: logging.LogRecord) -> bool:
+    def _make_way(self, _record: "logging.LogRecord") -> bool:
         self.clear()
         return True
+
+
+class Progress:
+    """Progress of the work of a command: a line at the foot of a terminal for each loop that has taken a second."""
+
+    def __init__(self) -> None:
+        self.is_shown = False  # a run has status lines of its own
+        self._loops: list[str] = []  # texts, that of the outer one first
+        self._status: StatusLines | None = None
+
+    def of(
+        self, items: Iterable[Item], what: str, total: float | None, done: Callable[[Item], float] | None = None
+    ) -> Iterator[Item]:
+        """Yield the items of a loop, and show the share of `total`. `done`: of it after an item; 1 for each by default."""
+        with self.task(what) as at:
+            for number, item in enumerate(items, 1):
+                yield item
+                if total:
+                    at((number if done is None else done(item)) / total)
+
+    @contextmanager
+    def task(self, what: str) -> Iterator[Callable[[float], None]]:
+        """Context of a work; its value is called with the share that is done, from 0 to 1."""
+        status = self._status if self._loops and self._status else StatusLines(sys.stderr)
+        if not self.is_shown or not status.enabled:
+            yield lambda _share: None
+            return
+        self._status, level, begun_s = status, len(self._loops), _now_s()
+        drawn_s = begun_s + _QUIET_S - _REDRAWN_S
+        self._loops.append("")
+
+        def at(share: float) -> None:
+            nonlocal drawn_s
+            if (now_s := _now_s()) - drawn_s > _REDRAWN_S:
+                drawn_s = now_s
+                self._loops[level] = _progress_text(what, min(1.0, share), now_s - begun_s)
+                status.draw([*filter(None, self._loops)])
+
+        try:
+            yield at
+        finally:
+            del self._loops[level:]
+            status.draw([*filter(None, self._loops)])
+
+
+def _now_s() -> float:
+    from inferload.base.clock import NS_PER_S, now_ns  # not of a help
+
+    return now_ns() / NS_PER_S
+
+
+def _progress_text(what: str, share: float, took_s: float) -> str:
+    from inferload.base.numbers import clock  # not of a help
+
+    left = f", about {clock(took_s * (1 - share) / share)} left" if share > 0 else ""
+    return f"{what}: {math.floor(100 * share)} %{left}"
+
+
+progress = Progress()  # of this process
 
 
 class _Wrapper(textwrap.TextWrapper):

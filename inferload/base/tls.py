@@ -1,13 +1,23 @@
-"""TLS settings of the clients of turns and of metrics pages. Python's `ssl` verifies, by the context that they make."""
+"""TLS settings of the clients of turns and of metrics pages, and why a port speaks no TLS, or plain HTTP, with them.
 
+Python's `ssl` verifies, by the context that the settings make.
+"""
+
+import re
 import ssl
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing, suppress
+from ipaddress import ip_address
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from msgspec import Struct
 
-from inferload.base.errors import UsageError, explained
+from inferload.base.errors import UsageError, explained, instead_of_file
+from inferload.base.http_status import EXPECTS_TLS, NO_TLS
+
+SILENT_S = 1.0  # a port that has sent nothing in reply to TLS for so long may wait for the rest of a line of HTTP
+_MOST_NAMES = 8  # of a certificate, in a message
 
 
 class TlsSettings(Struct, frozen=True):
@@ -39,11 +49,18 @@ class TlsSettings(Struct, frozen=True):
         `protocols`: those that ALPN offers. Raise UsageError for a file that cannot be used.
         """
         ca_file = None if self.ca_file is None else str(self.ca_file)
-        with explained(f"--ca-file {self.ca_file}", "name a PEM file (pod: create its ConfigMap)"):  # of SSLError too
+        remedy = instead_of_file(Path(ca_file or "/"), "name a PEM file (pod: create its ConfigMap)")
+        with explained(f"--ca-file {self.ca_file}", remedy):  # of SSLError too
             context = _unverified(ca_file) if self.insecure else ssl.create_default_context(cafile=ca_file)
         if protocols:
             context.set_alpn_protocols(list(protocols))
         self._load_client_cert(context)
+        return context
+
+    def any_name(self) -> ssl.SSLContext:
+        """Return a context that accepts a trusted certificate of any host, to read its names."""
+        context = self.context()
+        context.check_hostname = False
         return context
 
     def _load_client_cert(self, context: ssl.SSLContext) -> None:
@@ -63,7 +80,8 @@ class TlsSettings(Struct, frozen=True):
             why = "the key is not that of the certificate" if is_other else "not a certificate with its key"
             raise UsageError(f"{at}: {why}; name PEM files") from error
         except OSError as error:
-            raise UsageError(f"{at}: {error.strerror}; name PEM files") from error
+            missing = self.client_cert if self.client_key is None or not self.client_cert.exists() else self.client_key
+            raise UsageError(f"{at}: {error.strerror}; {instead_of_file(missing, 'name PEM files')}") from error
 
 
 def _unverified(ca_file: str | None) -> ssl.SSLContext:
@@ -82,3 +100,61 @@ class _PassphraseError(Exception):
 
 def _refuse_passphrase() -> str:
     raise _PassphraseError
+
+
+class Scheme(NamedTuple):
+    """The scheme of an address. `problem`: its port speaks only the `other` one, in which `hello` is a request for a host.
+
+    `answers`: true of the first bytes of a port that speaks the other scheme.
+    """
+
+    problem: str
+    other: str
+    hello: Callable[[str], bytes]
+    answers: Callable[[bytes], bool]
+
+    def speaks_other(self, authority: str, connect: Callable[[], Any]) -> bool:
+        """Ask the port in the other scheme. `connect` opens a socket to it, of any library; OSError without one."""
+        with suppress(OSError), closing(connect()) as sock:
+            sock.settimeout(SILENT_S)
+            sock.sendall(self.hello(authority))
+            return self.answers(sock.recv(4_096))
+        return False
+
+
+def _tls_hello(_authority: str) -> bytes:
+    context, sent = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT), ssl.MemoryBIO()
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    with suppress(ssl.SSLWantReadError):
+        context.wrap_bio(ssl.MemoryBIO(), sent).do_handshake()
+    return sent.read()
+
+
+def _http_hello(authority: str) -> bytes:
+    return f"GET / HTTP/1.1\r\nHost: {authority}\r\nAccept: */*\r\nConnection: close\r\n\r\n".encode(
+        "latin-1", "replace"
+    )
+
+
+def _is_http(data: bytes) -> bool:
+    """Return True for an answer that is neither of a TLS port to plain HTTP nor a redirect to TLS."""
+    return re.match(rb"HTTP/1\.\d (?!400)\d", data) is not None and re.search(rb"(?i)\nlocation: *https:", data) is None
+
+
+SCHEMES: Mapping[str, Scheme] = {
+    "http": Scheme(EXPECTS_TLS, "https", _tls_hello, lambda data: data[:2] in (b"\x15\x03", b"\x16\x03")),
+    "https": Scheme(NO_TLS, "http", _http_hello, _is_http),
+}
+
+
+def add_names(error: ssl.SSLCertVerificationError, certificate: Mapping[str, Any] | None) -> None:
+    """Add to an error the names for which a certificate is valid, of its `getpeercert`: None without one."""
+    names = [_written(*name) for name in (certificate or {}).get("subjectAltName", ())]
+    if certificate:
+        more = [f"{len(names) - _MOST_NAMES} more"] if len(names) > _MOST_NAMES else []
+        valid = ", ".join([*names[:_MOST_NAMES], *more]) or "no name: it has no subjectAltName"
+        error.verify_message = f"{error.verify_message.rstrip('.')}; it is valid for {valid}"
+
+
+def _written(kind: str, name: str) -> str:
+    return str(ip_address(name.strip())) if kind == "IP Address" else name

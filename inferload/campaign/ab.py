@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
-from inferload.base.errors import UsageError
+from inferload.base.errors import UsageError, instead
 from inferload.campaign import pairs
 from inferload.campaign.pairs import MAX_PAIRS
 from inferload.client.connection.target import Target
@@ -93,7 +93,7 @@ class AbPlan(ScenarioPart):
         if len(self.sides) < 2:
             raise ValueError(f"sides: {', '.join(self.sides) or 'none'}; give a baseline and at least one other server")
         if self.preset and self.preset not in PRESETS:
-            raise ValueError(f"preset {self.preset}: not known; this version has {', '.join(PRESETS)}")
+            raise ValueError(f"preset {self.preset}: not known; {instead(self.preset, PRESETS)}")
         return self
 
     @property

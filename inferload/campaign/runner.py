@@ -12,6 +12,7 @@ from typing import Any
 
 from inferload.base import clock, run_options, rundir
 from inferload.base.errors import UsageError
+from inferload.base.status_lines import plain_environment
 from inferload.campaign import process
 from inferload.campaign.journal import Journal, RunBegun, RunEnded, RunStopped
 from inferload.deploy.launcher.launch import tail
@@ -140,7 +141,7 @@ def command(
 def report(folder: Path, *options: str) -> subprocess.CompletedProcess[str]:
     """Write the pages of a folder by `inferload report`, in this language, since campaigns import no analysis."""
     argv = [sys.executable, "-m", "inferload", "report", str(folder), "--lang", language.current(), *options]
-    return subprocess.run(argv, capture_output=True, text=True, check=False)
+    return subprocess.run(argv, capture_output=True, text=True, check=False, env=plain_environment())
 
 
 def last_line(log: Path) -> str:

@@ -130,11 +130,15 @@ class PointRunner:
         show, spent_s = self.show, sum(entry.took_s for entry in self.journal.runs)
         began_ns = clock.now_ns()
         assert show is not None
+        rates, budget = self.plan.rates, "" if self.plan.rates else f" of {elapsed(self.plan.budget_s)}"
+        most = len(rates) if rates else f"about {max(number + 1, int(self.plan.budget_s / self.tiers[0].look_s))}"
 
         def poll() -> None:
             used_s = spent_s + (clock.now_ns() - began_ns) / clock.NS_PER_S
             state = going(latest(progress), self.plan.warmup_s, self.plan.window_s)
-            show(f"{number + 1:3}  {elapsed(used_s)}  {short(load)} {self.scenario.arrivals.unit}: {state}")
+            show(
+                f"{number + 1} of {most}, {elapsed(used_s)}{budget}  {short(load)} {self.scenario.arrivals.unit}: {state}"
+            )
 
         return poll
 

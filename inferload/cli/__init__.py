@@ -5,17 +5,17 @@ import contextlib
 import os
 import sys
 from collections.abc import Callable, Sequence
-from difflib import get_close_matches
 from functools import cache, partial
 from typing import TYPE_CHECKING, Any, TextIO, cast
 
 from inferload import __version__
-from inferload.base.argparse_ext import PassingParser, is_key
-from inferload.base.errors import UsageError
+from inferload.base.argparse_ext import HelpfulParser, PassingParser, is_key
+from inferload.base.errors import UsageError, instead
 from inferload.base.escaping import escaped_lines
 from inferload.base.on_use import OnUse
 from inferload.base.redaction import safe_urls
 from inferload.base.run_options import KEY_ON_COMMAND_LINE
+from inferload.base.status_lines import painting, print_error, progress
 from inferload.scenario import language
 
 if TYPE_CHECKING:
@@ -27,13 +27,14 @@ BUILT_IN = OnUse[Callable[[Any], None]](
         "run": "inferload.cli.run:register",
         "search": "inferload.cli.search_command:register",
         "ab": "inferload.cli.ab:register",
-        **dict.fromkeys(("validate", "plan", "schema", "init"), "inferload.cli.scenario:register"),
+        **dict.fromkeys(("validate", "plan", "init"), "inferload.cli.scenario:register"),
         "fetch": "inferload.cli.fetch:register",
         "doctor": "inferload.cli.doctor:register",
         "scrape": "inferload.cli.scrape:register",
         "mark": "inferload.cli.mark:register",
         "calibrate": "inferload.cli.calibrate:register",
         "clean": "inferload.cli.clean:register",
+        "completion": "inferload.cli.completion:register",
     }
 )
 
@@ -44,7 +45,7 @@ GROUPS = {
         "init": "write a commented scenario file and a locustfile",
         "validate": "check scenario files",
         "plan": "explain sessions, turns, tokens and load of a scenario",
-        "schema": "print the JSON Schema of scenario files",
+        "schema": "print the JSON Schema of scenarios or of run files",
         "import": "translate command lines of vLLM",
         "fetch": "download a data set",
     },
@@ -70,8 +71,16 @@ GROUPS = {
         "doctor": "check this machine and a server",
         "calibrate": "measure how many streams one worker handles",
         "clean": "remove caches",
+        "completion": "print the script for a shell's Tab key",
     },
 }
+
+_EXAMPLES = """\
+Examples:
+  inferload simulator --port 8000  # a server to try it with
+  inferload run smoke --host http://127.0.0.1:8000 --duration 30s
+  inferload report runs/latest
+"""
 
 
 @cache
@@ -88,13 +97,12 @@ def build_parser(command: str | None = None) -> argparse.ArgumentParser:
     A sub-command sets `run`, a function of the parsed arguments that returns the exit code.
     """
     satellites = {} if command in BUILT_IN else {entry.name: entry for entry in _satellites()}
-    parser = argparse.ArgumentParser(
+    parser = HelpfulParser(
         prog="inferload",
         usage="%(prog)s [-h] [--version] COMMAND ...",
         description="Load generation for LLM inference servers, on Locust.",
-        epilog=_commands_text([name for name in satellites if not any(name in group for group in GROUPS.values())]),
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
+        epilog=_EXAMPLES
+        + _commands_text([name for name in satellites if not any(name in group for group in GROUPS.values())]),
     )
     parser.add_argument("--version", action="version", version=f"inferload {__version__}")
     commands = parser.add_subparsers(
@@ -105,8 +113,7 @@ def build_parser(command: str | None = None) -> argparse.ArgumentParser:
     elif command in satellites:
         _add(satellites[command], commands)
     elif command is not None and not command.startswith("-"):
-        near = get_close_matches(command, [*BUILT_IN, *satellites], n=1)
-        hint = f"did you mean {near[0]}?" if near else "inferload --help lists the commands"
+        hint = instead(command, [*BUILT_IN, *satellites], "inferload --help lists the commands")
         parser.error(f"{escaped_lines(command)}: unknown command; {hint}")
     return parser
 
@@ -156,7 +163,12 @@ class _Escaping:
 
 def main(argv: list[str] | None = None) -> int:
     """Run one sub-command; a UsageError becomes one line on stderr and exit code 2."""
+    if "_ARGCOMPLETE" in os.environ:
+        from inferload.cli.completion import complete
+
+        complete()
     words = sys.argv[1:] if argv is None else argv
+    progress.is_shown = words[:1] != ["run"]  # which has status lines of its own
     parser = build_parser(words[0] if words else None)
     first = words[0].partition("=")[0] if words else ""
     # argparse would report the value of an unknown option as a command.
@@ -167,7 +179,8 @@ def main(argv: list[str] | None = None) -> int:
     arguments = parser.parse_args(words)
     chosen = language.used(getattr(arguments, "lang", None))
     try:
-        with chosen, contextlib.redirect_stdout(cast(TextIO, _Escaping(sys.stdout))):
+        escaping = contextlib.redirect_stdout(cast(TextIO, _Escaping(painting(sys.stdout))))
+        with chosen, escaping, contextlib.redirect_stderr(painting(sys.stderr)):
             code = int(arguments.run(arguments) or 0)
             sys.stdout.flush()
         return code
@@ -175,7 +188,7 @@ def main(argv: list[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except UsageError as error:
-        print(f"inferload: {escaped_lines(safe_urls(str(error)))}", file=sys.stderr)
+        print_error(escaped_lines(safe_urls(str(error))))
         return 2
     except KeyboardInterrupt:
         return 130

@@ -29,7 +29,8 @@ def register(commands: Any) -> None:
     parser = commands.add_parser(
         "calibrate",
         description=_DESCRIPTION,
-        epilog="Exit code: 0 a size was measured accurately, 3 none was. The result is stored; larger runs log a warning.",
+        epilog="Examples:\n  inferload calibrate\n  inferload calibrate --quick\n  inferload calibrate --sizes 100,300\n"
+        "Exit code: 0 a size was measured accurately, 3 none was. The result is stored; larger runs log a warning.",
     )
     parser.add_argument("--quick", action="store_true", help="three sizes of four seconds")
     parser.add_argument("--sizes", type=_sizes, metavar="N,N", help="numbers of streams (default: 50,100,200,400,800)")

@@ -16,7 +16,8 @@ def register(commands: Any) -> None:
         "clean",
         description="Remove caches: indexes of data files, the calibration, generated models, vLLM's environment for the CPU, "
         "state files and logs of servers. Runs are kept.",
-        epilog="Exit code: 0 removed, or nothing there; 2 a server is still running, or a file cannot be removed.",
+        epilog="Examples:\n  inferload clean\n"
+        "Exit code: 0 removed, or nothing there; 2 a server is still running, or a file cannot be removed.",
     )
     parser.set_defaults(run=run)
 

@@ -29,7 +29,9 @@ def register(commands: Any) -> None:
         "doctor",
         description="Check this machine and, with --host, a server: it gets a turn of 32 tokens and some two dozen of eight. "
         "With --direct, also check the proxy, gateway or router in front of it.",
-        epilog="Exit code: 0 no check fails, 2 a check fails. Example: inferload doctor --host http://server:8000",
+        epilog="Examples:\n  inferload doctor\n  inferload doctor --host http://server:8000\n"
+        "  inferload doctor --host http://gateway:8080 --direct http://server:8000\n"
+        "Exit code: 0 no check fails, 2 a check fails.",
     )
     parser.add_argument("--host", metavar="URL", help="the server, as http://server:8000")
     parser.add_argument(

@@ -19,6 +19,7 @@ from inferload import __version__
 from inferload.base.errors import UsageError, explained
 from inferload.base.http_status import failure_text, status_text
 from inferload.scenario.files.data_files import DataSet, sha256_of
+from inferload.servers.scrape_http import PlainConnection, TlsConnection
 
 CHUNK_BYTES = 1 << 20
 TIMEOUT_S = 30.0  # of the connect and of each read
@@ -27,13 +28,30 @@ PAUSE_S = 1.0  # before the second attempt; doubled for each further one
 
 MOST_REDIRECTS = 10
 
+
+class Http(urllib.request.HTTPHandler):
+    """Handler whose errors name the scheme of a port that expects TLS."""
+
+    def http_open(self, request: urllib.request.Request) -> http.client.HTTPResponse:
+        """Send a request."""
+        return self.do_open(PlainConnection, request)
+
+
+class Https(urllib.request.HTTPSHandler):
+    """Handler whose errors name the scheme of a port of plain HTTP."""
+
+    def https_open(self, request: urllib.request.Request) -> http.client.HTTPResponse:
+        """Send a request."""
+        return self.do_open(TlsConnection, request)
+
+
 _REDIRECTS = (301, 302, 303, 307, 308)
 # Without those of redirects, which go from HTTPS to HTTP and FTP too, and of files.
 _HANDLERS = (
     urllib.request.ProxyHandler,
     urllib.request.UnknownHandler,
-    urllib.request.HTTPHandler,
-    urllib.request.HTTPSHandler,
+    Http,
+    Https,
     urllib.request.HTTPDefaultErrorHandler,
     urllib.request.HTTPErrorProcessor,
 )

@@ -20,7 +20,7 @@ LINES = 10  # on a stream that is no terminal
 
 _EPILOG = """\
 Examples:
-  inferload fetch sharegpt                     then: inferload plan chat-sharegpt
+  inferload fetch sharegpt  # then: inferload plan chat-sharegpt
   inferload fetch sharegpt --from http://mirror/ShareGPT_V3_unfiltered_cleaned_split.json
 An interrupted download continues when the command is repeated: NAME.part keeps what
 was received, and gets its name once size and SHA-256 are right. Proxies are those of

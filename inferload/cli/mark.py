@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from inferload.base import rundir
-from inferload.base.errors import UsageError
+from inferload.base.errors import UsageError, instead_of_file
 from inferload.base.escaping import escaped
 
 
@@ -15,7 +15,8 @@ def register(commands: Any) -> None:
         "mark",
         description="Add an event to the run in progress in a directory, now: to marks.jsonl, the report and its charts, "
         "and to the table of phases, with the time to recover. To be called on the machine of the run's master.",
-        epilog="Exit code: 0 marked; 2 no run is in progress there.",
+        epilog='Examples:\n  inferload mark runs/latest "second replica started"\n'
+        "Exit code: 0 marked; 2 no run is in progress there.",
     )
     parser.add_argument("folder", metavar="RUN", type=Path, help="run directory, such as runs/latest")
     parser.add_argument("text", metavar="TEXT", help=f"one line of at most {rundir.MARK_CHARACTERS} characters")
@@ -40,6 +41,5 @@ def send(folder: Path, text: str) -> None:
     except OSError as error:
         absent = isinstance(error, FileNotFoundError | ConnectionRefusedError | NotADirectoryError)
         why = "no run is in progress there on this machine" if absent else error.strerror or str(error)
-        raise UsageError(
-            f"{folder}: {why}; name the directory of a run, such as runs/latest, while it goes on"
-        ) from error
+        remedy = instead_of_file(folder, "name the directory of a run, such as runs/latest, while it goes on")
+        raise UsageError(f"{folder}: {why}; {remedy}") from error

@@ -2,7 +2,7 @@
 
 import argparse
 
-_NAMES = ("users", "rate", "duration", "sessions", "input_len", "output_len")
+NAMES = ("users", "rate", "duration", "sessions", "input_len", "output_len")
 
 
 def add_to(parser: argparse.ArgumentParser) -> argparse._ArgumentGroup:
@@ -24,7 +24,7 @@ def add_to(parser: argparse.ArgumentParser) -> argparse._ArgumentGroup:
 
 def settings(arguments: argparse.Namespace) -> list[str]:
     """Return the values of --set, with those of the quick options. Raise UsageError if the scenario rejects one of these."""
-    texts = {name: text for name in _NAMES if (text := getattr(arguments, name)) is not None}
+    texts = {name: text for name in NAMES if (text := getattr(arguments, name)) is not None}
     if texts:
         from inferload.scenario import overrides  # with all schemas
         from inferload.scenario import scenario as scenarios

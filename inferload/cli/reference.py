@@ -29,17 +29,17 @@ def document() -> str:
 
 def parsers(command: str) -> Parsers:
     """Return the parsers of a command and of its sub-commands, by name."""
-    return _nested(command, _subparsers(build_parser(command))[command])
+    return _nested(command, subparsers(build_parser(command))[command])
 
 
 def _nested(name: str, parser: argparse.ArgumentParser) -> Parsers:
     members = {name: parser}
-    for word, subparser in _subparsers(parser).items():
+    for word, subparser in subparsers(parser).items():
         members |= _nested(f"{name} {word}", subparser)
     return members
 
 
-def _subparsers(parser: argparse.ArgumentParser) -> Parsers:
+def subparsers(parser: argparse.ArgumentParser) -> Parsers:
     for action in parser._actions:
         if isinstance(action, argparse._SubParsersAction):
             return dict(action.choices)
@@ -55,6 +55,8 @@ def _section(name: str, parser: argparse.ArgumentParser) -> str:
     parts = [f"### inferload {name}\n"]
     if parser.description:
         parts.append(_text(parser.description) + "\n")
+    if examples := list(getattr(parser, "examples", ())):
+        parts.append("\n".join(["```sh", *examples, "```\n"]))
     plain = [group for group in parser._action_groups if group.title in _PLAIN_GROUPS]
     rows = [row for group in plain for row in _rows(parser, group._group_actions)]
     if rows:
@@ -64,7 +66,7 @@ def _section(name: str, parser: argparse.ArgumentParser) -> str:
             about = f" {_text(group.description)}" if group.description else ""
             parts += [f"**{group.title}:**{about}\n", _table("argument", "meaning", rows)]
     if parser.epilog:
-        formatted = parser.formatter_class is argparse.RawDescriptionHelpFormatter
+        formatted = "\n  " in parser.epilog
         parts.append(f"```text\n{parser.epilog.strip()}\n```\n" if formatted else _text(parser.epilog) + "\n")
     return "\n".join(parts)
 

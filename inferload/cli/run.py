@@ -5,6 +5,7 @@ import contextlib
 import gc
 import os
 import runpy
+import shlex
 import sys
 from collections.abc import Callable, Sequence
 from importlib import import_module
@@ -20,14 +21,20 @@ from inferload.cli import quick_options
 
 DEFAULT_SCENARIO = "chat"  # the one of the bundled locustfile
 _REFUSE = OnUse[Callable[[object], None]]({"ci": "inferload.results.ci:refuse"})  # which imports much
-_EXAMPLE = "example: inferload run smoke --host http://server:8000 --users 20 --duration 60s --processes 2"
+_EPILOG = """\
+Examples:
+  inferload run smoke --host http://server:8000 --users 20 --duration 60s --processes 2
+  inferload run chat-open --host http://server:8000 --rate 2 --gate "p95(ttft_ms) < 800"
+  inferload run mine.yaml --host http://server:8000 --web-port 8089  # with Locust's web UI
+  inferload run chat --clock virtual --variant llama31-base --duration 5m  # a rehearsal without a server
+"""
 
 
 def register(commands: Any) -> None:
     parser = commands.add_parser(
         "run",
         description="Run a scenario against a server: headless, or with Locust's web UI if one of its options is given.",
-        epilog=_EXAMPLE,
+        epilog=_EPILOG,
     )
     parser.add_argument(
         "scenario",
@@ -48,6 +55,10 @@ def register(commands: Any) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Run Locust in this process, as `python -m locust` does; its end raises SystemExit."""
+    if arguments.scenario.endswith(".py"):
+        raise UsageError(
+            f"{arguments.scenario}: is a locustfile, no scenario; run it with: {_of_locustfile(arguments)}"
+        )
     gc.disable()  # until `inferload.users` has been imported
     import_module("locust")  # first: other modules must not use what gevent replaces
     try:
@@ -71,8 +82,23 @@ def locust_words(arguments: argparse.Namespace, locustfile: Path) -> list[str]:
     words = ["-f", str(locustfile)]
     words += [] if _shows_web_ui(arguments.extra) else ["--headless"]
     words += ["--host", arguments.host] if arguments.host else []
-    words += ["--scenario", arguments.scenario]
+    words += ["--scenario", arguments.scenario] if arguments.scenario else []
     return words + option_words(vars(arguments)) + list(arguments.extra)
+
+
+def _of_locustfile(arguments: argparse.Namespace) -> str:
+    """Return the command line of Locust for the options of a run whose scenario is a locustfile.
+
+    Quick options of a scenario that Locust does not have are left out, and named in a shell's comment.
+    """
+    file, arguments.scenario, lost = Path(arguments.scenario), "", list[str]()
+    words = locust_words(arguments, file)
+    for name in quick_options.NAMES:
+        if (text := getattr(arguments, name)) is not None:
+            option = {"users": "--users", "duration": "--run-time"}.get(name)
+            words += [option, text] if option else []
+            lost += [] if option else [f"--{name.replace('_', '-')}"]
+    return shlex.join(["locust", *words]) + (f"  # without {', '.join(lost)}, of a scenario" if lost else "")
 
 
 # Options of Locust, which are passed on to it. Shown in --help; the others are accepted as well.

@@ -1,4 +1,4 @@
-"""`inferload validate | plan | schema | init`: check, explain and write scenario files. Sends nothing."""
+"""`inferload validate | plan | init`: check, explain and write scenario files. Sends nothing."""
 
 import argparse
 import json
@@ -13,7 +13,6 @@ from inferload.base.errors import UsageError
 from inferload.base.escaping import escaped_lines, own_command
 from inferload.scenario.files import catalog, data_files
 from inferload.scenario.files.yaml_text import ScenarioError
-from inferload.scenario.reference import json_schema
 from inferload.scenario.scenario import Scenario, load
 from inferload.scenario.schema.endpoints import ENDPOINTS
 from inferload.workload.content.data import DataContext
@@ -28,7 +27,8 @@ def register(commands: Any) -> None:
     parser = commands.add_parser(
         "validate",
         description="Check scenario files and report every error with its line.",
-        epilog="Exit code: 0 all are valid, 2 one is not. Sends nothing. Example: inferload validate scenarios/*.yaml",
+        epilog="Examples:\n  inferload validate mine.yaml\n  inferload validate chat --resolved\n"
+        "Exit code: 0 all are valid, 2 one is not. Sends nothing.",
     )
     parser.add_argument("scenarios", metavar="SCENARIO", nargs="+", help=_SCENARIO_HELP)
     parser.add_argument("--resolved", action="store_true", help="print each as YAML with all defaults written out")
@@ -37,24 +37,18 @@ def register(commands: Any) -> None:
     parser = commands.add_parser(
         "plan",
         description="Explain a scenario: sessions, turns, tokens, load, duration.",
-        epilog="Sends nothing. The figures are computed from sessions drawn with the seed. Example: inferload plan chat-open",
+        epilog="Examples:\n  inferload plan chat-open\n  inferload plan mine.yaml --seed 3\n"
+        "Sends nothing. The figures are computed from sessions drawn with the seed.",
     )
     parser.add_argument("scenario", metavar="SCENARIO", help=_SCENARIO_HELP)
     parser.add_argument("--seed", type=int, help="seed (default: the scenario's)")
     parser.set_defaults(run=plan)
 
     parser = commands.add_parser(
-        "schema",
-        description="Print the JSON Schema of scenario files, for editors.",
-        epilog="Example: inferload schema > scenario.schema.json, and as a scenario's first line: "
-        "# yaml-language-server: $schema=scenario.schema.json",
-    )
-    parser.set_defaults(run=schema)
-
-    parser = commands.add_parser(
         "init",
         description="Write a commented scenario file, and a locustfile.py beside it that runs it.",
-        epilog="Never overwrites. Example: inferload init mine.yaml --from chat-open, then: locust --host http://server:8000",
+        epilog="Examples:\n  inferload init mine.yaml\n  inferload init mine.yaml --from chat-open\n"
+        "Never overwrites. Then, in the folder of the files: locust --host http://server:8000",
     )
     parser.add_argument("path", metavar="FILE", nargs="?", default="scenario.yaml", help="default: %(default)s")
     parser.add_argument(
@@ -118,11 +112,6 @@ def _rehearsal(scenario: Scenario) -> list[str]:
     if scenario.of_tasks or not ENDPOINTS[scenario.request.endpoint].simulated:
         return []
     return ["--clock", "virtual", *([] if scenario.ends_by_itself else ["--duration", "60s"])]
-
-
-def schema(arguments: argparse.Namespace) -> int:
-    print(json.dumps(json_schema(), indent=2))
-    return 0
 
 
 def init(arguments: argparse.Namespace) -> int:

@@ -22,9 +22,10 @@ PROGRESS_S = 1.0
 
 _OPTIONS = ("--api-key-file", *TLS_OPTIONS)
 _EPILOG = """\
+Examples:
+  inferload scrape http://server:8000 --out metrics --duration 600
+  inferload report --locust-csv results/load --scrape metrics  # afterwards
 Ctrl-C, SIGTERM and the end of --duration have the same effect: one last scrape, then all parts are joined into DIR/all.parquet.
-Example: inferload scrape http://server:8000 --out metrics --duration 600
-Then:    inferload report --locust-csv results/load --scrape metrics
 Exit code: 0 every page had metrics; 1 a page never had any, or samples could not be written; 2 invalid arguments."""
 
 

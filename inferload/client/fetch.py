@@ -9,9 +9,8 @@ from typing import Any, Self
 import gevent
 from gevent.event import Event
 
-from inferload.base.http_status import expects_tls, status_text
+from inferload.base.http_status import EXPECTS_TLS, expects_tls, status_text
 from inferload.base.redaction import without_userinfo
-from inferload.base.tls import TlsSettings
 from inferload.client.client import ClientSettings, standing_headers
 from inferload.client.connection.connect import USE_CLIENT_CERT, Dialer, DialError
 from inferload.client.connection.http1 import Http1Error, request_bytes
@@ -70,7 +69,7 @@ class Fetcher:
     def __init__(self, settings: ClientSettings, timeout_s: float = 30.0) -> None:
         self._settings = settings
         self._timeout_s = timeout_s
-        self._dialer = Dialer(settings.target, settings.tls, min(settings.timeouts.connect_s, timeout_s))
+        self._dialer = Dialer(settings.target, settings.tls, min(settings.timeouts.connect_s, timeout_s), explains=True)
         self._headers = {"Accept": "application/json", **standing_headers(settings), **self._dialer.request_headers}
         self._keeps = False
         self._kept: AnyConnection | None = None  # idle
@@ -144,7 +143,7 @@ class Fetcher:
             raise FetchError(Failure.BAD_HTTP, why)
 
     def _fetched(self, reply: HttpReply) -> Fetched:
-        if reply.head is None and self._expects_tls():
+        if reply.head is None and self._settings.target.scheme == "http" and self._dialer.other_scheme_answers():
             raise self._tls_error()
         if reply.head is None or not reply.complete:
             why = f"{self._settings.target.origin}: {reply.error}"
@@ -162,21 +161,9 @@ class Fetcher:
             raise self._tls_error()
         return fetched
 
-    def _expects_tls(self) -> bool:
-        """Return True if the server of a target with plain HTTP completes a TLS handshake."""
-        target, timeout_s = self._settings.target, self._settings.timeouts.connect_s
-        if target.scheme == "https":
-            return False
-        dialer = Dialer(target.other_scheme, TlsSettings(insecure=True), timeout_s)
-        try:
-            dialer.dial().close()
-        except DialError:
-            return False
-        return True
-
     def _tls_error(self) -> FetchError:
         target = self._settings.target
-        return FetchError(Failure.TLS, f"{target.origin}: the port expects TLS", f"use {target.other_scheme.url}")
+        return FetchError(Failure.TLS, f"{target.origin}: {EXPECTS_TLS}", f"use {target.other_scheme.url}")
 
 
 def _is_crossed(connection: AnyConnection, reply: HttpReply) -> bool:

@@ -7,6 +7,8 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any, Literal, get_args
 
+from inferload.base.errors import instead
+
 Language = Literal["en", "zh"]
 LANGUAGES: tuple[Language, ...] = get_args(Language)
 _chosen: ContextVar[Language | None] = ContextVar("language", default=None)
@@ -45,7 +47,7 @@ def add_option(add: Callable[..., Any]) -> None:
 
 def _of_option(text: str) -> Language:
     if (found := _named(text)) is None:
-        raise argparse.ArgumentTypeError(f"{text}: no such language; use {' or '.join(LANGUAGES)}")
+        raise argparse.ArgumentTypeError(f"{text}: no such language; {instead(text, LANGUAGES)}")
     return found
 
 

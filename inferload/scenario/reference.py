@@ -38,9 +38,9 @@ the run (`phases`) and its pass criteria (`slo`, `gates`). A complete example:
 
 `inferload init mine.yaml` writes a commented file, `inferload validate mine.yaml` lists all errors with their lines,
 `inferload plan mine.yaml` prints the resulting load, and `inferload run mine.yaml --host http://server:8000` runs it.
-`inferload schema` prints the JSON Schema for editors. A *distribution* is a number (a constant), or one of the mappings with
-`dist` below. Keys that end in `_per_s` are rates per second, other keys that end in `_s` are seconds, and keys that end in
-`_ms` milliseconds. A default of `-` means that the key is not set. Unknown keys are errors.
+`inferload schema` prints the [JSON Schema](schemas/README.md) for editors. A *distribution* is a number (a constant), or one of the
+mappings with `dist` below. Keys that end in `_per_s` are rates per second, other keys that end in `_s` are seconds, and keys
+that end in `_ms` milliseconds. A default of `-` means that the key is not set. Unknown keys are errors.
 
 A number is at most 1e9, one above 0 at least 1e-9; a whole number is at most 10,000,000, `sessions` and `turns` of `phases` at
 most 1e9, and `seed` below 2^63. A distribution of durations that may draw more than 1e9 s is an error.

@@ -8,6 +8,7 @@ from typing import Any
 
 from msgspec import Struct
 
+from inferload.base.errors import instead
 from inferload.figures.rate_figures import FAILED_RATIO
 from inferload.figures.turn_figures import TPOT, TTFT
 
@@ -89,4 +90,6 @@ def rule_set(name: str | None) -> RuleSet:
     if len(found) == 1:
         return found[0]
     problem = "several packages publish rules of this name" if found else "no such rules"
-    raise ValueError(f"{name}: {problem}; use one of {', '.join(made.name for made in found or RULE_SETS)}")
+    valid = [made.name for made in found or RULE_SETS]
+    remedy = f"choose from {', '.join(valid)}" if found else instead(str(name), valid)
+    raise ValueError(f"{name}: {problem}; {remedy}")

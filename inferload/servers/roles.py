@@ -11,7 +11,7 @@ from typing import Any, Protocol, TypeVar
 
 from msgspec import Struct
 
-from inferload.base.errors import UsageError
+from inferload.base.errors import UsageError, instead
 from inferload.base.redaction import without_userinfo
 from inferload.figures.pages import metric_names as names
 from inferload.figures.servers.server_formulas import Floats
@@ -53,7 +53,7 @@ def of_option(values: Iterable[str]) -> dict[str, Role]:
     for value in values:
         url, sign, name = value.rpartition("=")
         if not sign or not url or name not in names.ROLES:
-            raise UsageError(f"--role {without_userinfo(value)}: no role; {_OPTION}")
+            raise UsageError(f"--role {without_userinfo(value)}: no role; {instead(name, names.ROLES, _OPTION)}")
         _add(found, url, url, Role(name, "option"))
     return found
 
@@ -76,7 +76,7 @@ def of_pages(named: Mapping[str, Role], pages: Iterable[str]) -> dict[str, Role]
         except UsageError:
             target = ""
         if target not in targets:
-            known = f"name one of {', '.join(targets)}" if targets else "none is scraped"
+            known = instead(without_userinfo(url), targets) if targets else "none is scraped"
             raise UsageError(f"--role {without_userinfo(url)}: no metrics page of this run; {known}")
         _add(found, target, url, role)
     return found

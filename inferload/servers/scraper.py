@@ -352,4 +352,4 @@ def clients_of(
     pages = [MetricsUrl.parse(url) for url in dict.fromkeys(urls)]
     uses_tls = tls.names_files or any(page.scheme == "https" for page in pages)  # a wrong file is an error at any page
     context = tls.context() if uses_tls else None
-    return [MetricsClient(page, context, None if page in keyless else api_key) for page in pages]
+    return [MetricsClient(page, context, None if page in keyless else api_key, tls) for page in pages]

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from inferload.base.errors import UsageError
+from inferload.base.errors import UsageError, instead
 
 from .speculation import drafts_of
 from .step_time import FrontEnd, Pass, StepCost, graph_sizes
@@ -153,7 +153,7 @@ class Build:
 
 def _known(flag: str, rows: Mapping[str, _T], name: str, what: str = "unknown") -> _T:
     if name not in rows:
-        raise UsageError(f"{flag} {name}: {what}; choose from {', '.join(rows)}")
+        raise UsageError(f"{flag} {name}: {what}; {instead(name, rows)}")
     return rows[name]
 
 

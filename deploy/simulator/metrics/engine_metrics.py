@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
-from inferload.base.errors import UsageError
+from inferload.base.errors import UsageError, instead
 from inferload.servers.text_format import ITL_S, REQUEST_S, TTFT_S
 
 from ..core.speculation import SpecCounts
@@ -28,7 +28,7 @@ def check_bounds(custom: Mapping[str, Any]) -> None:
     for family, values in custom.items():
         flag = f"--custom-histogram-buckets {family}"
         if family not in DEFAULTS:
-            raise UsageError(f"{flag}: the simulator has no such histograms; choose from {', '.join(DEFAULTS)}")
+            raise UsageError(f"{flag}: the simulator has no such histogram; {instead(family, DEFAULTS)}")
         if not isinstance(values, list) or not values or any(type(bound) not in (int, float) for bound in values):
             raise UsageError(f"{flag}: {values!r}: needs a list of numbers")
         if not all(math.isfinite(bound) and bound > 0 for bound in values) or any(a >= b for a, b in pairwise(values)):

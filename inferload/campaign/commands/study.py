@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from inferload.base.errors import UsageError
+from inferload.base.errors import UsageError, instead
 from inferload.base.escaping import own_command
 from inferload.base.numbers import listed
 from inferload.base.status_lines import StatusLines
@@ -28,8 +28,8 @@ from inferload.scenario.files import catalog, data_files, typed_yaml
 _EPILOG = """\
 Examples:
   inferload study list
-  inferload study agents --dry-run             plan and duration
-  inferload study agents --quick               a minute or two, without verdicts
+  inferload study agents --dry-run  # plan and duration
+  inferload study agents --quick  # a minute or two, without verdicts
   inferload study agents --engine vllm-cpu
   inferload study agents --part long --host t4-baseline=http://a:8000 t4-prefix-caching=http://b:8000
   inferload study --resume runs/20261127T101500Z-agents
@@ -128,7 +128,7 @@ def _new(arguments: argparse.Namespace) -> tuple[Study, Path]:
         raise UsageError("study: needs NAME or --resume DIR; inferload study list prints the bundled ones")
     study = studies.load(Path(arguments.name))
     if unknown := [part for part in arguments.part if part not in study.parts]:
-        raise UsageError(f"--part {unknown[0]}: {study.name} has the parts {', '.join(study.parts)}")
+        raise UsageError(f"--part {unknown[0]}: no part of {study.name}; {instead(unknown[0], study.parts)}")
     if arguments.part:
         study = study.only(arguments.part)
     if arguments.hosts and arguments.engine:

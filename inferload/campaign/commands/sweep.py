@@ -11,6 +11,7 @@ from inferload.base import rundir
 from inferload.base.errors import UsageError
 from inferload.base.escaping import markdown, own_command
 from inferload.base.numbers import plural
+from inferload.base.status_lines import plain_environment
 from inferload.campaign import decision, equal_sides, runner
 from inferload.campaign.journal import Journal, alone, made_folder, unused_folder
 from inferload.campaign.pairs import MAX_PAIRS
@@ -31,7 +32,7 @@ from inferload.scenario.files import typed_yaml
 
 _EPILOG = """\
 Examples:
-  inferload sweep tiny --dry-run        plan and detectable change
+  inferload sweep tiny --dry-run  # plan and detectable change
   inferload sweep mine.yaml
   inferload sweep --resume runs/20261121T101500Z-tiny
 The runs of a pair have the same seed and a random order of variants. Run
@@ -194,7 +195,7 @@ def _compare(sweep: Sweep, folder: Path, scenario: str, price_options: Prices, s
     paths = {name: folder / scenario / name for name in sides}
     more = ["--lang", language.current(), *prices.to_argv(price_options)]
     argv = decision.compare_command(paths, folder / "comparison" / scenario, sweep.primary, sweep.require, more)
-    process = subprocess.run(argv, text=True, capture_output=True, check=False)
+    process = subprocess.run(argv, text=True, capture_output=True, check=False, env=plain_environment())
     if show or process.returncode:
         print(f"\n== {scenario} ==\n{process.stdout or process.stderr}")
     return process.returncode == 0

@@ -34,7 +34,7 @@ are excluded, so the rate of a server is lower."""
 _EPILOG = """Examples:
   inferload throughput tiny-all
   inferload throughput tiny-all --engine vllm-cpu --num-prompts 32
-  inferload throughput llama31-base --engine vllm --beside runs/<a run>"""
+  inferload throughput llama31-base --engine vllm --beside runs/latest"""
 
 
 @dataclass(frozen=True, slots=True)

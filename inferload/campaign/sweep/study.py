@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
+from inferload.base.errors import instead
 from inferload.campaign import equal_sides
 from inferload.campaign.sweep import definition
 from inferload.campaign.sweep.definition import Clock, Engine, Sweep, SweepScenario
@@ -82,7 +83,7 @@ class StudyTable(ScenarioPart):
         if self.base is not None and self.against_baseline:
             raise ValueError(f"table {self.key}: base and against_baseline are both given; remove one")
         if self.base is not None and self.base not in labels:
-            raise ValueError(f"table {self.key}: base {self.base} is no row; name one of {', '.join(labels)}")
+            raise ValueError(f"table {self.key}: base {self.base} is no row; {instead(self.base, labels)}")
         for row in self.rows:
             if row.published and len(row.published) != len(self.figures):
                 raise ValueError(
@@ -290,10 +291,10 @@ class Study(ScenarioPart):
         distinct("table", [table.key for table in self.tables], "rename one")
         for each in self.tables:
             if each.part not in {**self.parts, **self.left_out}:
-                raise ValueError(f"table {each.key}: no part {each.part}; the study has {', '.join(self.parts)}")
+                raise ValueError(f"table {each.key}: no part {each.part}; {instead(str(each.part), self.parts)}")
         for claim in self.claims:
             if claim.table not in (keys := [table.key for table in self.tables]):
-                claim.refuse(f"no table {claim.table}; the study has {', '.join(keys)}")
+                claim.refuse(f"no table {claim.table}; {instead(claim.table, keys)}")
             table = self.table(claim.table)
             labels = [row.name for row in table.rows]
             if unknown := [label for label in claim.labels if label not in labels]:

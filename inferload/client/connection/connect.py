@@ -5,16 +5,16 @@ import errno
 import os
 import socket
 import ssl
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import gevent
 import gevent.socket
 
-from inferload.base.http_status import asks_for_certificate, is_no_tls, tls_reason
+from inferload.base.http_status import NoTlsError, asks_for_certificate, is_no_tls, is_of_other_name, tls_reason
 from inferload.base.on_use import OnUse
-from inferload.base.tls import TlsSettings
+from inferload.base.tls import SCHEMES, SILENT_S, TlsSettings, add_names
 from inferload.client.connection import descriptors, in_memory
 from inferload.client.connection.http1 import Http1Error, parse_head, request_head
 from inferload.client.connection.proxies import Proxy, bracketed
@@ -51,7 +51,8 @@ class DialError(Exception):
 class Dialer:
     """Factory of connections to one target. `thread`: their reader; None: the event loop reads.
 
-    `marks`: texts of which one is in the last event of each whole answer; () for documents.
+    `marks`: texts of which one is in the last event of each whole answer; () for documents. `explains`: the cause of a failed
+    handshake is looked for, by a second connection.
     """
 
     def __init__(
@@ -61,8 +62,11 @@ class Dialer:
         timeout_s: float,
         thread: "ReaderThread | None" = None,
         marks: tuple[bytes, ...] = (),
+        *,
+        explains: bool = False,
     ) -> None:
         self.target = target
+        self._tls, self._explains = tls, explains
         self.proxy = Proxy.for_target(target) if in_memory.server is None else None
         self._layer: Callable[[], TlsLayer] | None = None  # of a connection; its context is one per process
         if target.scheme == "https":
@@ -96,7 +100,7 @@ class Dialer:
                     self._tunnel(sock)
                 tls = None if self._layer is None else self._layer()
                 if tls is not None:
-                    tls.handshake(sock)
+                    self._shake_hands(tls, sock)
                 return self._watched(sock, tls)
         except gevent.Timeout:
             error = DialError(Failure.TIMEOUT_CONNECT, f"no connection to {origin} within {self._timeout_s:g} s")
@@ -115,11 +119,58 @@ class Dialer:
             sock.close()
         raise error
 
+    def other_scheme_answers(self) -> bool:
+        """Return True if the port speaks plain HTTP instead of TLS, or the reverse."""
+
+        def connect() -> gevent.socket.socket:
+            sock = self._connect()
+            if self.proxy is not None:
+                self._tunnel(sock)
+            return sock
+
+        with gevent.Timeout(self._timeout_s, False), contextlib.suppress(DialError):
+            return SCHEMES[self.target.scheme].speaks_other(self.target.authority, connect)
+        return False
+
+    def _shake_hands(self, tls: "TlsLayer", sock: gevent.socket.socket) -> None:
+        try:
+            tls.handshake(sock, self._await_tls if self._explains else None)
+        except ssl.SSLCertVerificationError as error:
+            if self._explains and is_of_other_name(error):
+                with contextlib.suppress(OSError, DialError):
+                    add_names(error, self._certificate())
+            raise
+
+    def _await_tls(self, sock: gevent.socket.socket) -> None:
+        """Wait for an answer to the handshake. Raise NoTlsError if the port answers only plain HTTP."""
+        first, failed = b"", None
+        sock.settimeout(SILENT_S)
+        try:
+            first = sock.recv(1, socket.MSG_PEEK)
+        except OSError as error:
+            failed = None if isinstance(error, TimeoutError) else error
+        sock.settimeout(None)
+        if not first and self.other_scheme_answers():
+            raise NoTlsError
+        if failed is not None:
+            raise failed
+
+    def _certificate(self) -> Mapping[str, Any]:
+        """Return the certificate that the server shows, which is trusted; its names are not checked."""
+        with contextlib.closing(self._connect()) as sock:
+            if self.proxy is not None:
+                self._tunnel(sock)
+            tls = _LAYER["tls"](self._tls.any_name(), self.target.host)
+            tls.handshake(sock)
+            return tls.certificate
+
     def _remedy(self, error: ssl.SSLError) -> str:
         if is_no_tls(error):
             return f"use {self.target.other_scheme.url}"
         if asks_for_certificate(error.reason):
             return USE_CLIENT_CERT
+        if is_of_other_name(error):
+            return "give the address with such a name, or use --insecure"
         return "use --ca-file or --insecure" if isinstance(error, ssl.SSLCertVerificationError) else ""
 
     @property

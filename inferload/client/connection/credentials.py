@@ -3,7 +3,7 @@
 import os
 from pathlib import Path
 
-from inferload.base.errors import UsageError
+from inferload.base.errors import UsageError, instead_of_file
 
 LEAST_TOKEN = 20  # characters: someone who records the handshake can try short ones offline
 
@@ -39,7 +39,8 @@ def _secret(flag: str, path: str, noun: str) -> str:
         secret = Path(path).read_text(encoding="utf-8").strip()
     except (OSError, UnicodeDecodeError) as error:
         why = error.strerror if isinstance(error, OSError) else "not text"
-        raise UsageError(f"{flag} {path}: {why}; name a file with the {noun} alone (pod: create its Secret)") from error
+        remedy = instead_of_file(Path(path), f"name a file with the {noun} alone (pod: create its Secret)")
+        raise UsageError(f"{flag} {path}: {why}; {remedy}") from error
     if not _is_word(secret):
         raise UsageError(f"{flag} {path}: holds no {noun}; the file has the {noun} alone, on one line")
     return secret

@@ -12,7 +12,7 @@ from types import ModuleType
 from typing import Any, Literal
 
 from inferload.base.deployments import repository
-from inferload.base.errors import UsageError
+from inferload.base.errors import UsageError, instead
 from inferload.client.connection.target import Target
 from inferload.turns.socket_reader import SocketReader
 
@@ -92,7 +92,7 @@ def chosen() -> ReaderName:
     if name == "native" and not built():
         raise UsageError(f"{VARIABLE}=native: {NOT_COMPILED}; {how_to_build()}")
     if name not in ("", "native", "python"):
-        raise UsageError(f"{VARIABLE}={name}: unknown reader; use native or python")
+        raise UsageError(f"{VARIABLE}={name}: unknown reader; {instead(name, ('native', 'python'))}")
     return "native" if built() and name != "python" else "python"
 
 

@@ -5,6 +5,7 @@ from typing import Any
 
 import msgspec
 
+from inferload.base.errors import instead
 from inferload.client.answers.chat import ChatAnswer
 from inferload.client.endpoints.dialect import Dialect, Encoded, joined, to_json, words
 from inferload.client.requests.call_checks import CallError
@@ -95,7 +96,7 @@ def messages_of(method: str, messages: Any) -> list[Mapping[str, Any]]:
         role, content = message.get("role"), message.get("content")
         if role not in ROLES:
             what = f"role is {role!r}" if "role" in message else "role is missing"
-            raise CallError(f"{where}: {what}; one of {', '.join(ROLES)}")
+            raise CallError(f"{where}: {what}; {instead(str(role), ROLES)}")
         if content is None and role == "assistant" and set(message) > {"role", "content"}:
             continue
         if not isinstance(content, str | list | tuple):

@@ -2,10 +2,9 @@
 
 import re
 from collections.abc import Mapping, Sequence
-from difflib import get_close_matches
 from typing import Any
 
-from inferload.base.errors import UsageError
+from inferload.base.errors import UsageError, instead
 from inferload.client.turn_record import MOST_MAX_TOKENS
 from inferload.scenario.schema.endpoints import ENDPOINTS
 from inferload.scenario.schema.fields import checked_headers
@@ -44,8 +43,8 @@ def check_field(method: str, known: frozenset[str], name: str, also: Sequence[st
     if name in known:
         return
     check_not_written(method, name)
-    near = get_close_matches(name, [*also, *OWN, *sorted(known)], n=1, cutoff=0.7)
-    remedy = f"did you mean {near[0]}?" if near else f"put a server-specific field into extra_body={{{name!r}: ...}}"
+    own_field = f"put a server-specific field into extra_body={{{name!r}: ...}}"
+    remedy = instead(name, [*also, *OWN, *sorted(known)], own_field)
     raise CallError(f"{method}: unknown argument {name!r}; {remedy}")
 
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import msgspec
 
+from inferload.base.errors import instead
 from inferload.client.endpoints.dialect import DIALECTS
 from inferload.client.requests.call_checks import OWN, CallError, check_field, check_not_written, check_own, headers_of
 from inferload.scenario.schema.endpoints import ENDPOINTS, EndpointName
@@ -80,7 +81,7 @@ def _method(endpoint: EndpointName) -> str:
 def call_of(endpoint: EndpointName, context: Any, options: Mapping[str, Any]) -> Call:
     """Return the call of a task's arguments. CallError for invalid ones."""
     if endpoint not in ENDPOINTS:
-        raise CallError(f"turn: no endpoint {endpoint!r}; one of {', '.join(ENDPOINTS)}")
+        raise CallError(f"turn: no endpoint {endpoint!r}; {instead(str(endpoint), ENDPOINTS)}")
     method, dialect = _method(endpoint), DIALECTS[endpoint]
     own = {name: value for name, value in options.items() if name in OWN}
     own.pop("catch_response", None)

@@ -1,16 +1,19 @@
 """Lookup and reading of scenario files: bundled scenarios by name, other files by path."""
 
-import difflib
 import itertools
 import re
+import shlex
 from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from inferload.base.errors import UsageError, explained
+from inferload.base import rundir
+from inferload.base.errors import UsageError, explained, instead, instead_of_file
+from inferload.base.escaping import own_command
 from inferload.scenario.files.yaml_text import ScenarioError, parse
 
 MAX_BYTES = 1_000_000
+_OF_DATA = (".csv", ".jsonl", ".parquet", ".gz", ".zst")
 
 
 def folder() -> Path:
@@ -23,14 +26,15 @@ def folder() -> Path:
     return installed if installed.is_dir() else beside
 
 
-def names() -> list[str]:
-    return sorted(path.stem for path in folder().glob("*.yaml"))
+def names(kind: str = "") -> list[str]:
+    """Return the names of the bundled scenarios. `kind`: folder of other bundled files: sweeps or studies."""
+    return sorted(path.stem for path in (folder() / kind).glob("*.yaml"))
 
 
 def bundled(name: str) -> Path:
     """Return the file of a bundled scenario. UsageError for an unknown name."""
     if name.removesuffix(".yaml") not in names():
-        raise UsageError(f"scenario {name}: no bundled scenario of that name; {_choices(name)}")
+        raise UsageError(f"scenario {name}: no bundled scenario of that name; {instead(name, names())}")
     return folder() / f"{name.removesuffix('.yaml')}.yaml"
 
 
@@ -38,11 +42,17 @@ def file_of(kind: str, path: Path) -> Path:
     """Return an existing file, else the bundled sweep or study of that name. `kind`: folder of the bundled ones."""
     if path.is_file():
         return path
-    bundled_paths = {found.stem: found for found in sorted((folder() / kind).glob("*.yaml"))}
-    name = path.name.removesuffix(".yaml")
+    bundled_paths, name = _bundled(kind), path.name.removesuffix(".yaml")
     if name not in bundled_paths:
-        raise UsageError(f"{path}: no such file, and none of the bundled {kind}: {', '.join(bundled_paths)}")
+        if name in names():
+            raise UsageError(f"{path}: is a scenario, and none of the {kind}; run it with: {own_command('run', name)}")
+        meant = instead_of_file(path, instead(name, bundled_paths, f"bundled are {', '.join(bundled_paths)}"))
+        raise UsageError(f"{path}: no such file, and none of the bundled {kind}; {meant}")
     return bundled_paths[name]
+
+
+def _bundled(kind: str) -> dict[str, Path]:
+    return {found.stem: found for found in sorted((folder() / kind).glob("*.yaml"))}
 
 
 def description(name: str) -> str:
@@ -58,17 +68,33 @@ def description(name: str) -> str:
 def resolve(name_or_path: str) -> Path:
     """Return an existing path, else the bundled scenario of that name. UsageError if there is neither."""
     path = Path(name_or_path)
+    if not path.is_file() and name_or_path.removesuffix(".yaml") in names():
+        return bundled(name_or_path)
+    if other := _other_kind(path):
+        raise UsageError(f"scenario {name_or_path}: {other}")
     if path.is_file():
         return path
-    if name_or_path.removesuffix(".yaml") in names():
-        return bundled(name_or_path)
-    problem = "is a directory" if path.is_dir() else "no such file"
-    raise UsageError(f"scenario {name_or_path}: {problem}, and no bundled scenario of that name; {_choices(path.stem)}")
+    meant = instead_of_file(path, instead(path.stem, names(), ""))
+    choices = f"{meant} Bundled are {', '.join(names())}".strip()
+    raise UsageError(f"scenario {name_or_path}: no such file, and no bundled scenario of that name; {choices}")
 
 
-def _choices(name: str) -> str:
-    near = difflib.get_close_matches(name, names(), n=1)
-    return (f"did you mean {near[0]}? Bundled" if near else "bundled") + f" are {', '.join(names())}"
+def _other_kind(path: Path) -> str | None:
+    """Return what a path is that is no scenario, and the command that takes it; None for a scenario or nothing."""
+    if path.suffix == ".py":
+        return f"is Python code; run a locustfile with: {shlex.join(['locust', '-f', str(path)])}"
+    run_dir = path.parent if path.name in (rundir.MANIFEST, rundir.SUMMARY) else path
+    if (run_dir / rundir.MANIFEST).is_file() or (run_dir / rundir.SUMMARY).is_file():
+        return f"is of a run; read its results with: {own_command('report', run_dir)}"
+    if path.is_dir():
+        found = [each for each in sorted(path.iterdir()) if each.suffix in (".yaml", ".yml")]
+        return "is a directory; " + (f"name a file of it, such as {found[0]}" if found else "name a scenario file")
+    if path.suffix in _OF_DATA:
+        return "is data; name it in a scenario's workload: inferload init writes one"
+    for kind, line in (("sweeps", own_command("sweep", path.stem)), ("studies", own_command("study", path.stem))):
+        if not path.is_file() and path.name.removesuffix(".yaml") in _bundled(kind):
+            return f"is no scenario, but one of the {kind}; run it with: {line}"
+    return None
 
 
 def read(path: Path, what: str = "scenario ", remedy: str = "name a readable file") -> str:

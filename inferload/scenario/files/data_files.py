@@ -7,7 +7,7 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from inferload.base.errors import UsageError
+from inferload.base.errors import UsageError, instead_of_file
 from inferload.base.escaping import own_command
 from inferload.scenario.files import catalog
 
@@ -68,7 +68,7 @@ def remedy(path: Path) -> str:
     """Return what to do about a file that is missing."""
     data_set = name_of(path.name)
     if data_set is None:
-        return "paths are relative to the current directory, then to the scenario's folder"
+        return instead_of_file(path, "paths are relative to the current directory, then to the scenario's folder")
     into = [] if path.parent == Path() else ["--into", path.parent]
     return f"{own_command('fetch', data_set, *into)} downloads it"
 

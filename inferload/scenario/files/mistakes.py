@@ -1,6 +1,5 @@
 """Validation errors of pydantic as faults of the file: key, line, problem and remedy."""
 
-import difflib
 import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -8,6 +7,7 @@ from typing import Any
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
+from inferload.base.errors import instead
 from inferload.scenario.files.yaml_text import Fault, Parsed, PathTo
 
 Schema = Mapping[str, Any]
@@ -95,18 +95,14 @@ def _deref(part: Schema, schema: Schema) -> Schema:
             return part
 
 
-def _near(word: str, words: Sequence[str]) -> str | None:
-    return next(iter(difflib.get_close_matches(word, words, n=1, cutoff=0.5)), None)
-
-
 def _unknown_key(detail: ErrorDetails, path: PathTo, schema: Schema) -> str:
     key, loc = str(path[-1]), detail["loc"][:-1]
     valid = list(_part_of(schema, loc).get("properties", {}))
     others = _kinds_with(key, loc, schema)
     if others:
         return f"unknown key; it belongs to {', '.join(others)}; valid here: {', '.join(valid)}"
-    near = _near(key, valid)
-    return f"unknown key; did you mean {near}?" if near else f"unknown key; valid here: {', '.join(valid)}"
+    listed = f"valid here: {', '.join(valid)}"
+    return f"unknown key; {instead(key, valid, listed)}"
 
 
 def _kinds_with(key: str, loc: Sequence[str | int], schema: Schema) -> list[str]:
@@ -136,14 +132,12 @@ def _no_kind(detail: ErrorDetails, path: PathTo, schema: Schema) -> str:
 def _wrong_kind(detail: ErrorDetails, path: PathTo, schema: Schema) -> str:
     word = str(detail["ctx"]["tag"])
     choices = [choice.strip("'") for choice in detail["ctx"]["expected_tags"].split(", ")]
-    near = _near(word, choices)
-    return f"is {word!r}; " + (f"did you mean {near}?" if near else f"one of {', '.join(choices)}")
+    return f"is {word!r}; {instead(word, choices)}"
 
 
 def _wrong_word(detail: ErrorDetails, path: PathTo, schema: Schema) -> str:
     choices = [choice.strip("'") for choice in detail["ctx"]["expected"].replace(" or ", ", ").split(", ")]
-    near = _near(str(detail["input"]), choices)
-    return f"is {_shown(detail['input'])}; " + (f"did you mean {near}?" if near else f"one of {', '.join(choices)}")
+    return f"is {_shown(detail['input'])}; {instead(str(detail['input']), choices)}"
 
 
 def _must_be(expected: str) -> Callable[[ErrorDetails, PathTo, Schema], str]:

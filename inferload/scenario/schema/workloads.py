@@ -4,6 +4,7 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, field_validator, model_validator
 
+from inferload.base.errors import instead
 from inferload.scenario.schema.agent import Agent, LiveAgentWorkload
 from inferload.scenario.schema.base import GrownPart, ScenarioPart, Share, SloLimits, add_up, distinct
 from inferload.scenario.schema.chat import Chat, Texts
@@ -56,7 +57,7 @@ class Mix(ScenarioPart):
     def _only_one_of_them(self) -> "Mix":
         names = [mix_class.name for mix_class in self.classes]
         if self.only is not None and self.only not in names:
-            raise ValueError(f"only: {self.only} is not a class of this mix; choose one of {', '.join(names)}")
+            raise ValueError(f"only: {self.only} is not a class of this mix; {instead(self.only, names)}")
         return self
 
 

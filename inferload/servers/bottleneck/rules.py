@@ -91,7 +91,10 @@ def _extra_ms(evidence: WindowEvidence) -> float | None:
 def _both(evidence: WindowEvidence) -> str:
     """Format TTFT of client and server."""
     client, server = evidence.client.client_ttft_ms, evidence.served.server_ttft_ms
-    return f"mean TTFT is {number(client)} ms at the client, {number(server)} ms in the server, its queue included"
+    return (
+        f"mean TTFT is {number(client)} ms at the client (turns that ended well), {number(server)} ms in the server "
+        "(all its requests, its queue included)"
+    )
 
 
 def _network(evidence: WindowEvidence) -> Finding | None:

@@ -10,6 +10,7 @@ from math import inf
 
 from msgspec import Struct
 
+from inferload.base.status_lines import progress
 from inferload.scenario.scenario import Scenario
 from inferload.scenario.schema.workloads import Mix
 from inferload.workload.arrivals import Arrival, schedule_of
@@ -102,7 +103,12 @@ def drawn_load(scenario: Scenario, source: Sessions, sample: SampleSize) -> Plan
     start_s, end_s = _window(scenario)
     sessions: list[PlannedSession] = []
     measured = measured_turns = turns = 0
-    for arrival in _arrivals(scenario, source, end_s):
+
+    def share(_last: object) -> float:
+        return max(len(sessions) / sample.sessions, turns / sample.turns)
+
+    arrivals, title = _arrivals(scenario, source, end_s), f"drawing sessions of {scenario.name}"
+    for arrival in progress.of(arrivals, title, 1, share):
         if measured >= most_sessions or measured_turns >= most_turns:
             break
         if len(sessions) >= sample.sessions or turns >= sample.turns:

@@ -11,6 +11,7 @@ from typing import Any
 from msgspec import Struct
 
 from inferload.base.errors import UsageError
+from inferload.base.status_lines import progress
 from inferload.scenario.files import data_files
 from inferload.scenario.schema.sources import Columns, FileSource, HuggingFace
 from inferload.workload.content.data import DataContext
@@ -73,7 +74,8 @@ class FileReader:
         size = self.path.stat().st_size
         if size > _LARGE_BYTES:
             print(f"inferload: reading {self.name} ({size / 1e6:,.0f} MB) once, to build its index", file=sys.stderr)
-        return self._form.records(self.path)
+        records = self._form.records(self.path)
+        return progress.of(records, f"reading {self.name}", size, lambda raw: raw.start + raw.size)
 
     def read(self, start: int, size: int) -> Any:
         """Return the document of a record."""

@@ -13,6 +13,7 @@ from msgspec import MsgspecError, Struct, field
 from inferload.base.errors import UsageError
 from inferload.base.escaping import escaped
 from inferload.base.numbers import exact, plural
+from inferload.base.status_lines import progress
 from inferload.scenario.schema.replay import TraceWindow
 from inferload.workload.grouped import Grouped
 from inferload.workload.json_values import Record, RecordFault
@@ -180,7 +181,7 @@ class TraceIndex:
         """Yield the records of a file and what they contain."""
         line = 1
         try:
-            for record in records:
+            for record in progress.of(records, f"reading {file.name}", file.size, lambda read: read.offset):
                 line = record.line
                 yield record, parse(record)
         except RecordFault as fault:

@@ -6,7 +6,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from inferload.base.numbers import NOT_KNOWN, clock, duration, exact, listed, number, percent, plural, short, spread
+from inferload.base.numbers import (
+    NOT_KNOWN,
+    clock,
+    duration,
+    exact,
+    listed,
+    number,
+    percent,
+    plural,
+    short,
+    spread,
+    supported,
+    time_unit,
+    with_unit,
+)
 
 
 def test_unknown_values_are_not_zero() -> None:
@@ -44,6 +58,36 @@ def test_rounding_errors_are_at_most_half_a_digit(value: float, digits: int) -> 
     assert re.fullmatch(r"[\d,]+(\.\d*[1-9])?", text)
     exact = float(text.replace(",", ""))
     assert exact == pytest.approx(value, rel=0.5001 * 10.0 ** (1 - digits), abs=0.0)
+
+
+@pytest.mark.parametrize(
+    ("value", "unit", "text"),
+    [(27_633, "ms", "27.6 s"), (812.4, "ms", "812 ms"), (999.6, "ms", "1 s"), (0, "ms", "0 ms"), (1234, "tok/s", "1,234 tok/s"),
+     (None, "ms", NOT_KNOWN), (0.5, "", "0.5")],
+)  # fmt: skip
+def test_a_value_has_a_unit_that_fits(value: float | None, unit: str, text: str) -> None:
+    assert with_unit(value, unit) == text
+
+
+@given(st.lists(st.none() | st.floats(0, 1e7), max_size=5))
+def test_times_that_stand_together_have_one_unit_and_no_five_digits(values_ms: list[float | None]) -> None:
+    unit, factor = time_unit(values_ms)
+    known = [value for value in values_ms if value]
+    assert (unit, factor) in (("ms", 1.0), ("s", 1e-3))
+    assert unit == "s" or all(value < 10_000 for value in known)
+    assert unit == "ms" or any(value >= 999.5 for value in known)
+
+
+@given(st.floats(1e-3, 1e5), st.floats(0, 1), st.floats(0, 1))
+def test_a_value_with_an_interval_is_printed_inside_of_it(value: float, below: float, above: float) -> None:
+    low, high = value * (1 - below), value * (1 + above)
+    shown = supported(value, low, high)
+    assert shown == number(value) or low <= float(shown.replace(",", "")) <= high
+    assert supported(value, None, high) == supported(value, low, None) == number(value)
+
+
+def test_a_wide_interval_supports_two_digits() -> None:
+    assert [supported(27.63, low, high) for low, high in ((25, 30), (10, 90), (27.6, 90))] == ["27.6", "28", "28"]
 
 
 def test_shares_are_not_rounded_to_0_or_100_percent() -> None:

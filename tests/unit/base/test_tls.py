@@ -38,11 +38,11 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ("given_files", "why"),
     [
         (
-            {"ca_file": "none.pem"},
+            {"ca_file": "absent.file"},
             "--ca-file {ca_file}: No such file or directory; name a PEM file (pod: create its ConfigMap)",
         ),
         ({"ca_file": "text.pem"}, "--ca-file {ca_file}: "),
-        ({"client_cert": "none.pem"}, "--client-cert {client_cert}: No such file or directory; name PEM files"),
+        ({"client_cert": "absent.file"}, "--client-cert {client_cert}: No such file or directory; name PEM files"),
         ({"client_cert": "text.pem"}, "--client-cert {client_cert}: not a certificate with its key; name PEM files"),
         ({"client_cert": "one.crt"}, "--client-cert {client_cert}: not a certificate with its key; name PEM files"),
         (

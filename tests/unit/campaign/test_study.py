@@ -117,8 +117,8 @@ def small(tmp_path: Path) -> Path:
 @pytest.mark.parametrize(
     ("before", "after", "problem"),
     [
-        ("part: only", "part: other", "no part other; the study has only"),
-        ("base: old", "base: none", "base none is no row; name one of old, new"),
+        ("part: only", "part: other", "no part other; choose from only"),
+        ("base: old", "base: none", "base none is no row; choose from old, new"),
         ("published: [1]", "published: [1, 2]", "2 published values for 1 figures"),
         ("    base: old\n", "", "table t has no base"),
         ("[mean(ttft_ms)]", "[mean(ttft)]", "ttft"),
@@ -139,9 +139,9 @@ def test_mistakes_in_a_study_are_named(
     ("arguments", "problem"),
     [
         ([], "study: needs NAME or --resume DIR"),
-        (["no-such"], "no-such: no such file, and none of the bundled studies: agents, "),
+        (["no-such"], "no-such: no such file, and none of the bundled studies; bundled are agents, "),
         (["{small}", "--engine", "vllm-cpu"], "--engine vllm-cpu: runs no part of small: only: it is too slow"),
-        (["{small}", "--part", "x"], "--part x: small has the parts only"),
+        (["{small}", "--part", "x"], "--part x: no part of small; choose from only"),
         (["--resume", "{folder}"], "contains no study; give the folder of a study"),
         (["x", "--resume", "{folder}"], "the folder has its own plan; remove NAME"),
         (["--quick", "--resume", "{folder}"], "the folder has its own plan; remove --quick"),

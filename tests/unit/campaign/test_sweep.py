@@ -202,7 +202,7 @@ def test_missing_variants_and_files_are_refused(tmp_path: Path, command: Callabl
     file.write_text(TEXT.replace("tiny-all", "tiny-al"))
     for words, problem in (
         ((file, "--dry-run"), "variant tiny-al: unknown; did you mean tiny-all?"),
-        (("no-such", "--dry-run"), "bundled sweeps:"),
+        (("no-such", "--dry-run"), "bundled sweeps; bundled are tiny"),
         (("--resume", tmp_path), "contains no sweep"),
         (("tiny", "--into", f"{file}/out"), f"--into {file}/out: {file} is no folder that can be written to"),
     ):

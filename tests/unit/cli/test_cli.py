@@ -34,7 +34,7 @@ def test_a_plugin_that_fails_to_load_breaks_only_its_command(
 ) -> None:
     broken = EntryPoint("broken", "inferload.no_such_module:register", "inferload.commands")
     monkeypatch.setattr(cli, "_satellites", lambda: [broken])
-    assert cli.main(["schema"]) == 0
+    assert cli.main(["validate", "smoke"]) == 0
     capsys.readouterr()
     assert cli.main(["broken"]) == 2
     assert "inferload: broken: cannot be loaded: No module named 'inferload.no_such_module'" in capsys.readouterr().err
@@ -83,8 +83,11 @@ def test_the_help_lists_every_command_in_a_group(capsys: pytest.CaptureFixture[s
     assert ended.value.code == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[0] == "usage: inferload [-h] [--version] COMMAND ..."
-    assert [line for line in lines if re.fullmatch("[a-z]+:", line)][1:] == [f"{name}:" for name in cli.GROUPS]
-    listed = [line.split()[0] for line in lines if re.match("  [a-z]", line)]
+    assert [line for line in lines if re.fullmatch("[a-z]+:", line)] == [
+        "options:",
+        *(f"{name}:" for name in cli.GROUPS),
+    ]
+    listed = [line.split()[0] for line in lines[lines.index("run:") :] if re.match("  [a-z]", line)]
     satellites = [entry.name for entry in entry_points(group="inferload.commands")]
     assert sorted(listed) == sorted([*cli.BUILT_IN, *satellites])
     assert max(map(len, lines)) <= 80
@@ -122,22 +125,6 @@ def test_no_parser_accepts_abbreviations() -> None:
                     parsers += 1
                     assert "allow_abbrev=False" in ast.unparse(call), f"{file}:{call.lineno}"
     assert parsers > 5
-
-
-@pytest.mark.parametrize(
-    "command",
-    [
-        *(f"deploy {verb}" for verb in ("list", "show", "render", "up", "status", "logs", "down")),
-        *("deploy", "run", "sweep", "throughput"),
-    ],
-)
-def test_help_fits_80_columns(
-    command: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("COLUMNS", "80")
-    with pytest.raises(SystemExit):
-        cli.main([*command.split(), "--help"])
-    assert max(map(len, capsys.readouterr().out.splitlines())) <= 80
 
 
 def test_control_characters_of_files_are_escaped_in_output(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

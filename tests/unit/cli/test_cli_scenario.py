@@ -1,6 +1,5 @@
-"""`inferload validate | plan | schema | init`."""
+"""`inferload validate | plan | init`."""
 
-import json
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -132,12 +131,6 @@ def test_validate_prints_the_resolved_scenario(inferload: Inferload) -> None:
     assert "drain_s: 20.0" in out
 
 
-def test_schema_prints_the_json_schema(inferload: Inferload) -> None:
-    code, out, _ = inferload("schema")
-    assert code == 0
-    assert json.loads(out)["title"] == "inferload scenario"
-
-
 def test_init_writes_a_scenario_and_overwrites_nothing(
     inferload: Inferload, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -194,11 +187,3 @@ def test_validate_checks_data_files(inferload: Inferload, tmp_path: Path, monkey
     assert warning in inferload("plan", str(file))[1]
     prompts.write_text('{"prompt": "Hello"}\n')
     assert inferload("validate", str(file))[0] == 2
-
-
-@pytest.mark.parametrize("command", ["validate", "plan", "schema", "init"])
-def test_help_has_an_example(command: str, inferload: Inferload, capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as ended:
-        inferload(command, "--help")
-    assert ended.value.code == 0
-    assert "Example: " in " ".join(capsys.readouterr().out.split())

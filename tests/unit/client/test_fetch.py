@@ -2,21 +2,28 @@
 
 import json
 import socket
+import ssl
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack, suppress
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 from scripted_server import NOT_FOUND, Script, ScriptedServer, chunk, page, send
-from tls_peer import server_context
+from tls_peer import authority, server_context
 
 from inferload.base.errors import UsageError
+from inferload.base.http_status import EXPECTS_TLS, NO_TLS
+from inferload.base.tls import SCHEMES, TlsSettings
+from inferload.cli import download
 from inferload.client import fetch, probe, tokenizer
 from inferload.client.client import ClientSettings
 from inferload.client.connection.target import Target
 from inferload.client.fetch import Fetcher, FetchError
 from inferload.client.first_turn import SentTurns
+from inferload.servers.scraper import clients_of
 
 LIMIT = 1_000_000
 HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n"
@@ -151,32 +158,125 @@ def test_a_list_that_a_gateway_does_not_get_says_so(serve: Callable[[Script], Cl
 HTTPS_PORT = page("<html><center>The plain HTTP request was sent to HTTPS port</center></html>", 400)
 
 
-@pytest.mark.parametrize("says_so", [True, False])
-def test_plain_http_to_tls_names_https(says_so: bool) -> None:
-    """Also if the server says nothing: most close the connection, or send a TLS alert."""
-    server = ScriptedServer([send(HTTPS_PORT)], None if says_so else server_context("TLSv1.3"))
-    target = Target.parse(f"http://127.0.0.1:{server.port}/x")
+@pytest.fixture
+def port() -> Iterator[Callable[[Callable[[socket.socket], None]], str]]:
+    """port(serve): `host:port` of a server that passes each connection to a function."""
+    with ExitStack() as opened:
+
+        def start(serve: Callable[[socket.socket], None]) -> str:
+            listener = opened.enter_context(socket.create_server(("127.0.0.1", 0)))
+
+            def accept() -> None:
+                with suppress(OSError):
+                    while True:
+                        threading.Thread(target=serve, args=listener.accept()[:1], daemon=True).start()
+
+            threading.Thread(target=accept, daemon=True).start()
+            return f"127.0.0.1:{listener.getsockname()[1]}"
+
+        yield start
+
+
+def refuses_at_once(sock: socket.socket) -> None:
+    with sock:
+        sock.recv(65_536)
+        sock.sendall(page("Bad Request", 400))
+
+
+def waits_for_a_head(sock: socket.socket) -> None:
+    """Serve as most HTTP servers: nothing is sent before the end of a request's head."""
+    with sock, suppress(OSError):
+        data = b""
+        while b"\r\n\r\n" not in data and (more := sock.recv(65_536)):
+            data += more
+        sock.sendall(page("Not Found", 404))
+
+
+def closes_without_an_answer(sock: socket.socket) -> None:
+    """Serve as a server that closes the connection of a malformed request without an answer."""
+    with sock:
+        if sock.recv(65_536).startswith(b"GET "):
+            sock.sendall(page("Not Found", 404))
+
+
+def tells_of_tls(sock: socket.socket) -> None:
+    with sock:
+        sock.recv(65_536)
+        sock.sendall(HTTPS_PORT)
+
+
+def speaks_tls(sock: socket.socket) -> None:
+    with sock, suppress(OSError), server_context("TLSv1.3").wrap_socket(sock, server_side=True):
+        pass
+
+
+PORTS = {
+    "http": (EXPECTS_TLS, "https", (tells_of_tls, speaks_tls)),
+    "https": (NO_TLS, "http", (refuses_at_once, waits_for_a_head, closes_without_an_answer)),
+}
+AT = [(scheme, *row[:2], serve) for scheme, row in PORTS.items() for serve in row[2]]
+
+
+@pytest.mark.parametrize(("scheme", "problem", "other", "serve"), AT)
+def test_an_address_with_the_other_scheme(port: Any, scheme: str, problem: str, other: str, serve: Any) -> None:
+    """Every client names the scheme to use: of turns, of metrics pages, and of downloads."""
+    at = port(serve)
     with pytest.raises(UsageError) as raised:
-        probe.model_list(ClientSettings(target, "m"))
-    server.close()
-    assert str(raised.value) == f"{target.origin}: the port expects TLS; use https://127.0.0.1:{server.port}/x"
+        probe.model_list(ClientSettings(Target.parse(f"{scheme}://{at}/x"), "m"))
+    assert str(raised.value).endswith(f"{scheme}://{at}: {problem}; use {other}://{at}/x")
+    (page_client,) = clients_of([f"{scheme}://{at}"], TlsSettings(), None)
+    with pytest.raises((OSError, ValueError)) as page_error:
+        page_client.get(20)
+    assert problem in str(page_error.value)
+    with pytest.raises(OSError) as download_error:
+        download._opened(f"{scheme}://{at}/x.json", {})
+    if serve is not tells_of_tls:
+        assert f"{problem}; use {other}://{at}" in str(page_error.value)
+        assert f"{problem}; use {other}://{at}" in download._reason(download_error.value)
 
 
-def test_tls_to_plain_http_names_http() -> None:
-    listener = socket.create_server(("127.0.0.1", 0))
+@pytest.mark.parametrize(
+    "reply", [HTTPS_PORT, page("", 301, lines="Location: https://a.test/\r\n"), page("", 400), b""]
+)
+def test_a_slow_tls_port_is_none_of_plain_http(port: Any, reply: bytes) -> None:
+    """What TLS ports answer to plain HTTP is no reason to give up a handshake."""
 
-    def answer() -> None:
-        sock, _ = listener.accept()
+    def answer(sock: socket.socket) -> None:
         with sock:
-            sock.recv(65536)
-            sock.sendall(page("Bad Request", 400))
+            sock.recv(65_536)
+            sock.sendall(reply)
 
-    threading.Thread(target=answer, daemon=True).start()
-    at = f"127.0.0.1:{listener.getsockname()[1]}"
+    authority = port(answer)
+    host, _, number = authority.partition(":")
+    assert not SCHEMES["https"].speaks_other(authority, lambda: socket.create_connection((host, int(number))))
+
+
+@pytest.mark.parametrize(
+    ("names", "shown"),
+    [
+        (("b.example", "*.a.example", "10.1.2.3"), "b.example, *.a.example, 10.1.2.3"),
+        (("::1",), "::1"),
+        (tuple(f"n{n}.example" for n in range(10)), ", ".join([*(f"n{n}.example" for n in range(8)), "2 more"])),
+    ],
+)
+def test_the_names_of_another_hosts_certificate(port: Any, tmp_path: Path, names: tuple[str, ...], shown: str) -> None:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    authority().issue_cert(*names).configure_cert(context)
+    authority().cert_pem.write_to_path(tmp_path / "ca.pem")
+
+    def serve(sock: socket.socket) -> None:
+        with sock, suppress(OSError), context.wrap_socket(sock, server_side=True):
+            pass
+
+    url, tls = f"https://{port(serve)}", TlsSettings(tmp_path / "ca.pem")
+    valid = f"certificate is not valid for '127.0.0.1'; it is valid for {shown}"
     with pytest.raises(UsageError) as raised:
-        probe.model_list(ClientSettings(Target.parse(f"https://{at}"), "m"))
-    listener.close()
-    assert str(raised.value) == f"TLS with https://{at}: the port does not speak TLS; use http://{at}"
+        probe.model_list(ClientSettings(Target.parse(url), "m", tls=tls))
+    assert str(raised.value).endswith(f"{valid}; give the address with such a name, or use --insecure")
+    (page_client,) = clients_of([url], tls, None)
+    with pytest.raises(OSError, match="not valid") as page_error:
+        page_client.get(20)
+    assert str(page_error.value).endswith(valid)
 
 
 @pytest.mark.parametrize("names", [[], ["unknown"], ["*", "openai/*"]])

@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -258,10 +259,22 @@ def test_hadolint_and_shellcheck_pass() -> None:
         assert (done.returncode, done.stdout) == (0, "")
 
 
+def test_an_edit_of_the_sources_leaves_the_layers_of_the_dependencies() -> None:
+    stages = re.split(r"^FROM ", (ROOT / "Containerfile").read_text(), flags=re.MULTILINE)
+    arguments, dependencies, build, image = stages
+    assert "ARG BASE=" in arguments
+    assert [stage.split()[:1] for stage in stages[1:]] == [["${BASE}"], ["dependencies"], ["${BASE}"]]
+    assert re.findall(r"^COPY (.*)$", dependencies, re.MULTILINE) == ["constraints.txt pyproject.toml ./"]
+    assert "COPY . .\n" in build
+    copied = [line for line in image.splitlines() if line.startswith("COPY")]
+    assert copied[0] == "COPY --from=dependencies /opt/inferload /opt/inferload"
+    assert not [line for line in copied if "--from=build" in line], "a layer with all packages for each edit"
+
+
 def test_dockerignore_includes_the_packaged_folders() -> None:
     included = {line[1:] for line in (ROOT / ".dockerignore").read_text().splitlines() if line.startswith("!")}
     assert all((ROOT / name).exists() for name in included)
-    assert {"analysis", "deploy", "inferload", "locustfiles", "scenarios", "constraints.txt"} <= included
+    assert {"analysis", "deploy", "inferload", "locustfiles", "scenarios", "constraints.txt", "setup.py"} <= included
 
 
 @pytest.fixture

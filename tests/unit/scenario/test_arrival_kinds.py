@@ -48,7 +48,7 @@ def changed(made: Scenario, **keys: Any) -> Scenario:
 def test_a_kind_from_outside_is_refused_again_after_its_test() -> None:
     with registered():
         assert isinstance(from_text(TEXT, "x.yaml").arrivals, Bursts)
-    with pytest.raises(ScenarioError, match=r"arrivals\.kind: is 'bursts'; one of closed, "):
+    with pytest.raises(ScenarioError, match=r"arrivals\.kind: is 'bursts'; choose from closed, "):
         from_text(TEXT, "x.yaml")
 
 

@@ -315,7 +315,7 @@ def test_a_file_precedes_a_bundled_name(tmp_path: Path, monkeypatch: pytest.Monk
     assert load("smoke.yaml").name == "small"
 
 
-def test_a_missing_scenario_names_similar_and_all_bundled_ones() -> None:
+def test_a_missing_scenario_names_similar_and_all_bundled_ones(tmp_path: Path) -> None:
     with pytest.raises(
         UsageError, match=r"^scenario chta: no such file, and no bundled .* did you mean chat\? Bundled"
     ):
@@ -324,8 +324,34 @@ def test_a_missing_scenario_names_similar_and_all_bundled_ones() -> None:
         UsageError, match=r"^scenario x/smok.yaml: no such file, .* did you mean smoke\? Bundled are agent"
     ):
         load("x/smok.yaml")
-    with pytest.raises(UsageError, match=r"^scenario \.: is a directory"):
-        load(".")
+    (tmp_path / "mine.yaml").write_text(SMALL)
+    with pytest.raises(UsageError, match=r"no bundled scenario of that name; did you mean .*/mine\.yaml\? Bundled"):
+        load(str(tmp_path / "mnie.yaml"))
+
+
+@pytest.mark.parametrize(
+    ("name", "problem"),
+    [
+        ("support.py", "is Python code; run a locustfile with: locust -f support.py"),
+        (".", "is a directory; name a scenario file"),
+        ("runs", "is a directory; name a scenario file"),
+        ("runs/one", "is of a run; read its results with: inferload report runs/one"),
+        ("runs/one/run.json", "is of a run; read its results with: inferload report runs/one"),
+        ("runs/one/summary.json", "is of a run; read its results with: inferload report runs/one"),
+        ("trace.jsonl", "is data; name it in a scenario's workload: inferload init writes one"),
+        ("tiny", "is no scenario, but one of the sweeps; run it with: inferload sweep tiny"),
+        ("agents", "is no scenario, but one of the studies; run it with: inferload study agents"),
+    ],
+)
+def test_what_is_no_scenario_names_the_command_that_takes_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, problem: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "runs" / "one").mkdir(parents=True)
+    (tmp_path / "runs" / "one" / "run.json").write_text("{}")
+    with pytest.raises(UsageError) as refused:
+        load(name)
+    assert str(refused.value) == f"scenario {name}: {problem}"
 
 
 def test_a_file_that_is_not_utf_8_is_refused_with_its_position(tmp_path: Path) -> None:

@@ -237,7 +237,7 @@ def test_the_lines_of_the_scraper_have_the_role(target: str, labels: str, role: 
         ("http://a:8000", "no role"),
         ("=prefill", "no role"),
         ("http://a:8000=", "no role"),
-        ("http://other:8000=prefill", "no metrics page of this run; name one of http://a:8000, http://b:8000/x"),
+        ("http://other:8000=prefill", "no metrics page of this run; did you mean http://a:8000?"),
         ("a:8000=prefill", "no metrics page of this run"),
         ("http://me:hidden@a:8000=router", "no role"),
         ("http://me:hidden@a:8000=prefill", "no metrics page of this run"),

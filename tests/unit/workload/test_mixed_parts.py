@@ -51,7 +51,7 @@ def test_a_class_alone_has_the_arrivals_of_the_mix(share: float, workers: int) -
 
 
 def test_an_unknown_class_is_named_with_its_line() -> None:
-    with pytest.raises(ScenarioError, match=r"only: c is not a class of this mix; choose one of a, b"):
+    with pytest.raises(ScenarioError, match=r"only: c is not a class of this mix; choose from a, b"):
         _mix(only="c")
 
 

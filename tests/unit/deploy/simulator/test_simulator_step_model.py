@@ -130,7 +130,7 @@ class TestFlags:
             (["--max-num-seqs", "many"], "--max-num-seqs"),
             (["--no-enable-chunked-prefill", "--max-num-batched-tokens", "512"], "--max-num-batched-tokens 512"),
             (["--max-num-batched-tokens", "100", "--max-num-seqs", "200"], "less than --max-num-seqs 200"),
-            (["--custom-histogram-buckets", '{"request_latencies": [1]}'], "choose from request_latency"),
+            (["--custom-histogram-buckets", '{"request_latencies": [1]}'], "did you mean request_latency?"),
             (["--custom-histogram-buckets", '{"request_latency": [1, 1]}'], "ascending bounds"),
             (["--custom-histogram-buckets", '{"request_latency": [true]}'], "list of numbers"),
             (["--speculative-config", "{}x"], "not JSON"),

@@ -97,12 +97,12 @@ void look_for_marks(struct search *search, const struct marks *marks, const char
 }
 
 int set_marks(struct marks *marks, PyObject *texts) {
-    Py_ssize_t count = PyTuple_Check(texts) ? PyTuple_GET_SIZE(texts) : -1;
+    Py_ssize_t count = PyTuple_Check(texts) ? PyTuple_Size(texts) : -1;
     if (count < 0 || count > MARKS) return PyErr_Format(PyExc_ValueError, "marks: a tuple of at most %d", MARKS), -1;
     for (Py_ssize_t i = 0; i < count; i++) {
         char *text;
         Py_ssize_t length;
-        if (PyBytes_AsStringAndSize(PyTuple_GET_ITEM(texts, i), &text, &length)) return -1;
+        if (PyBytes_AsStringAndSize(PyTuple_GetItem(texts, i), &text, &length)) return -1;
         if (!length || (size_t)length > sizeof marks->at[i].text || memchr(text + 1, text[0], (size_t)length - 1))
             return PyErr_SetString(PyExc_ValueError, "marks: 1 to 32 bytes, of which the first occurs once"), -1;
         memcpy(marks->at[i].text, text, (size_t)length);

@@ -66,7 +66,7 @@ static PyObject *new_reply(PyTypeObject *type, PyObject *arguments, PyObject *ke
 }
 
 static void free_reply(struct reply_object *o) {
-    PyTypeObject *type = Py_TYPE(o);
+    PyTypeObject *type = Py_TYPE((PyObject *)o);
     reply_clear(&o->reply);
     freefunc release = PyType_GetSlot(type, Py_tp_free);
     release(o);

@@ -3,9 +3,13 @@
 #ifndef INFERLOAD_PARSER_H
 #define INFERLOAD_PARSER_H
 
+/* One compiled file serves CPython 3.11 and all later versions (abi3). */
+#define Py_LIMITED_API 0x030b0000
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
 #include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
 
 /* ---- functions without the Python API, which the reader thread calls as well */
 

@@ -148,11 +148,12 @@ PyObject *reply_take(struct reply *r, int64_t floor_ns) {
     PyObject *ends = PyBytes_FromStringAndSize(NULL, bytes), *at_ns = PyBytes_FromStringAndSize(NULL, bytes);
     PyObject *delays = PyBytes_FromStringAndSize(NULL, bytes);
     if (head && data && ends && at_ns && delays) {
-        Py_ssize_t believed = date(r, first, floor_ns, (int64_t *)PyBytes_AS_STRING(ends), (int64_t *)PyBytes_AS_STRING(at_ns),
-                                   (int64_t *)PyBytes_AS_STRING(delays));
+        char *all = PyBytes_AsString(delays);
+        Py_ssize_t believed = date(r, first, floor_ns, (int64_t *)PyBytes_AsString(ends), (int64_t *)PyBytes_AsString(at_ns), (int64_t *)all);
         reply_taken(r);
-        if (!_PyBytes_Resize(&delays, believed * (Py_ssize_t)sizeof(int64_t)))
-            result = Py_BuildValue("(OOOOOn)", head, data, ends, at_ns, delays, reads - believed);
+        PyObject *kept = believed == reads ? Py_NewRef(delays) : PyBytes_FromStringAndSize(all, believed * (Py_ssize_t)sizeof(int64_t));
+        if (kept) result = Py_BuildValue("(OOOOOn)", head, data, ends, at_ns, kept, reads - believed);
+        Py_XDECREF(kept);
     }
     Py_XDECREF(head);
     Py_XDECREF(data);

@@ -298,12 +298,12 @@ static int has_line_end(const char *bytes, size_t n) { return memchr(bytes, '\n'
 
 /* Set a pattern to a tuple of pieces, which the caller keeps. Return -1 with a Python error if it is none. */
 static int set_pattern(struct scan *s, struct pattern *pattern, PyObject *pieces) {
-    if (!PyTuple_Check(pieces) || PyTuple_GET_SIZE(pieces) < 1 || PyTuple_GET_SIZE(pieces) > PIECES)
+    if (!PyTuple_Check(pieces) || PyTuple_Size(pieces) < 1 || PyTuple_Size(pieces) > PIECES)
         return PyErr_SetString(PyExc_ValueError, "scan: a frame has 1 to 4 pieces before and after the text"), -1;
-    for (pattern->count = 0; pattern->count < PyTuple_GET_SIZE(pieces); pattern->count++) {
+    for (pattern->count = 0; pattern->count < PyTuple_Size(pieces); pattern->count++) {
         char *bytes;
         Py_ssize_t n;
-        if (PyBytes_AsStringAndSize(PyTuple_GET_ITEM(pieces, pattern->count), &bytes, &n)) return -1;
+        if (PyBytes_AsStringAndSize(PyTuple_GetItem(pieces, pattern->count), &bytes, &n)) return -1;
         if (!n) return PyErr_SetString(PyExc_ValueError, "scan: an empty piece"), -1;
         pattern->pieces[pattern->count] = (struct piece){bytes, (size_t)n, bytes[n - 1] == '"'};
         s->one_line &= !has_line_end(bytes, (size_t)n);
@@ -312,10 +312,10 @@ static int set_pattern(struct scan *s, struct pattern *pattern, PyObject *pieces
 }
 
 static int add_frame(struct scan *s, PyObject *frame) {
-    if (s->frame_count == FRAMES || !PyTuple_Check(frame) || PyTuple_GET_SIZE(frame) < 2)
+    if (s->frame_count == FRAMES || !PyTuple_Check(frame) || PyTuple_Size(frame) < 2)
         return PyErr_SetString(PyExc_ValueError, "scan: up to 4 frames of (pieces before, pieces after, ...)"), -1;
     struct frame *f = &s->frames[s->frame_count++];
-    return set_pattern(s, &f->before, PyTuple_GET_ITEM(frame, 0)) || set_pattern(s, &f->after, PyTuple_GET_ITEM(frame, 1)) ? -1 : 0;
+    return set_pattern(s, &f->before, PyTuple_GetItem(frame, 0)) || set_pattern(s, &f->after, PyTuple_GetItem(frame, 1)) ? -1 : 0;
 }
 
 static PyObject *scanned(struct scan *s, size_t at, int chunked) {
@@ -335,8 +335,8 @@ PyObject *scan(PyObject *module, PyObject *const *arguments, Py_ssize_t count) {
     struct scan s = {.most_mismatches = most, .one_line = 1, .first = first};
     if (PyErr_Occurred()) return NULL;
     if (!PyTuple_Check(arguments[6])) return PyErr_SetString(PyExc_TypeError, "scan: frames are a tuple"), NULL;
-    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(arguments[6]); i++)
-        if (add_frame(&s, PyTuple_GET_ITEM(arguments[6], i))) return NULL;
+    for (Py_ssize_t i = 0; i < PyTuple_Size(arguments[6]); i++)
+        if (add_frame(&s, PyTuple_GetItem(arguments[6], i))) return NULL;
     for (; held < 3; held++)
         if (PyObject_GetBuffer(arguments[held], &views[held], PyBUF_SIMPLE)) goto out;
     Py_ssize_t reads = views[1].len / (Py_ssize_t)sizeof(int64_t);

@@ -277,7 +277,7 @@ static PyObject *ended(struct reader *r, PyObject *nothing) {
             Py_DECREF(list);
             return NULL;
         }
-        PyList_SET_ITEM(list, (Py_ssize_t)i, item);
+        PyList_SetItem(list, (Py_ssize_t)i, item);
     }
     return list;
 }
@@ -366,7 +366,7 @@ static PyObject *new_reader(PyTypeObject *type, PyObject *arguments, PyObject *k
 }
 
 static void free_reader(struct reader *r) {
-    PyTypeObject *type = Py_TYPE(r);
+    PyTypeObject *type = Py_TYPE((PyObject *)r);
     shut(r);
     freefunc release = PyType_GetSlot(type, Py_tp_free);
     release(r);

@@ -83,7 +83,10 @@ static long control_received(BIO *bio, int command, long number, void *pointer) 
  * that pointer is not found, or the object is not that of this Python object, nothing is used: NULL. */
 static SSL *ssl_of(PyObject *object, PyObject *context) {
     void **words = (void **)object;
-    size_t count = (size_t)Py_TYPE(object)->tp_basicsize / sizeof *words;
+    PyObject *size = PyObject_GetAttrString((PyObject *)Py_TYPE(object), "__basicsize__");
+    size_t count = size ? PyLong_AsSize_t(size) / sizeof *words : 0;
+    Py_XDECREF(size);
+    if (PyErr_Occurred()) return PyErr_Clear(), NULL;
     for (size_t i = sizeof(PyObject) / sizeof *words + 1; i < count; i++)
         if (words[i] == context) {
             SSL *ssl = words[i - 1];
@@ -176,7 +179,7 @@ PyObject *tls_encrypt(struct tls *tls, const char *plain, Py_ssize_t n) {
     }
     long size = lib.BIO_ctrl(tls->outgoing, BIO_CTRL_PENDING, 0, NULL); /* with an answer to a key update */
     PyObject *records = PyBytes_FromStringAndSize(NULL, size);
-    if (records && size) lib.BIO_read(tls->outgoing, PyBytes_AS_STRING(records), (int)size);
+    if (records && size) lib.BIO_read(tls->outgoing, PyBytes_AsString(records), (int)size);
     return records;
 }
 
