@@ -25,7 +25,7 @@ HEAT = [
 ]
 SHARES = [[0.0, RED], [0.5, "#c9a13b"], [1.0, GREEN]]
 
-_COLUMN = 0.25  # width of the annotation of a limit, of the width of a chart
+_DASHES_OF_LIMITS = ("dash", "dot", "dashdot", "6px,2px", "2px,6px")
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,21 +87,26 @@ def numbers(values: Sequence[float] | Floats, digits: int = 4) -> list[float | N
     return [None if value is None or not np.isfinite(value) else float(f"{value:.{digits}g}") for value in values]
 
 
-def limit_line(y: float, text: str, yref: str = "y", column: int = 0) -> tuple[PlotlyDict, PlotlyDict]:
-    """Return a horizontal line at a limit, as shape and annotation. On a logarithmic axis set `y` of the annotation to log10.
+def limit_line(limit: LatencyLimit, panel: str = "", nth: int = 0) -> PlotlyDict:
+    """Return a horizontal line at a limit, named in the legend of its panel. Its colour tells SLO and gate apart.
 
-    `column`: of the annotation, from the left, so that those of near lines do not overlap.
+    `panel`: suffix of its axis; `nth`: of the limits of a panel, which have a dash each.
     """
-    line = {"color": RED, "width": 1.2, "dash": "dash"}
-    shape = {"type": "line", "xref": "paper", "x0": 0, "x1": 1, "yref": yref, "y0": y, "y1": y, "line": line}
-    words = {"xref": "paper", "x": 0.005 + _COLUMN * (column % 4), "yref": yref, "y": y, "text": text, "showarrow": False,
-             "xanchor": "left", "yanchor": "bottom", "font": {"size": 11, "color": RED}}  # fmt: skip
-    return shape, words
+    line = {"color": VIOLET if limit.is_gate else RED, "width": 1.4}
+    line["dash"] = _DASHES_OF_LIMITS[nth % len(_DASHES_OF_LIMITS)]
+    place = {"xref": "paper", "x0": 0, "x1": 1, "yref": f"y{panel}", "y0": limit.limit_ms, "y1": limit.limit_ms}
+    return {"type": "line", **place, "line": line, "name": limit.text, "showlegend": True, "legend": f"legend{panel}"}
 
 
 def in_range(limits: Sequence[LatencyLimit], measure: str, most: float) -> list[LatencyLimit]:
     """Return the limits of a measure that a chart of values up to `most` can show."""
     return [limit for limit in limits if limit.measure == measure and limit.limit_ms <= IN_RANGE * most]
+
+
+def not_drawn(limits: Sequence[LatencyLimit]) -> str:
+    """Return the sentence on limits that are not in range; empty without any."""
+    texts = "; ".join(limit.text for limit in limits)
+    return f" Limits far above all values are not drawn: {texts}." if texts else ""
 
 
 def instant_line(at_s: float) -> PlotlyDict:

@@ -64,7 +64,7 @@ def picture(run: RunFrames, phases: tuple[PhaseSpan, ...]) -> Picture | None:
     ]
     x = axis("time since the start of the run, s", range=[0, max(1.0, run.end_s)], showgrid=False)
     y = axis("ITL, ms", showgrid=False) | decades(float(bounds[0]), float(bounds[-1]))
-    plan = layout(400, x, y)
+    plan = layout(430, x, y)
     plan["shapes"] = [instant_line(span.start_s) for span in phases if span.start_s > 0]
     gaps = f"{'All ' if run.sample is None else ''}{int(cells.sum()):,} gaps"
     note = (

@@ -26,7 +26,7 @@ def picture(parts: Frame) -> Picture | None:
     for low, high in itertools.pairwise(_EDGES):
         rows = ordered[round(low / 100 * len(ordered)) : round(high / 100 * len(ordered))]
         if len(rows):
-            labels.append(f"p{low} to p{high}")
+            labels.append(f"{low}-{high}")
             groups.append(rows)
     data: list[PlotlyDict] = []
     for part in shown:
@@ -47,7 +47,7 @@ def picture(parts: Frame) -> Picture | None:
     if not data:
         return None
     x = axis("turns by percentile of the total", type="category")
-    plan = layout(400, x, axis("mean, ms", rangemode="tozero"))
+    plan = layout(470, x, axis("mean, ms", rangemode="tozero"))
     plan |= {"barmode": "relative", "bargap": 0.12, "hovermode": "x unified"}
     source = (
         "Queue, prefill and decode are reported by the server per turn."

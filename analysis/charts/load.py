@@ -6,18 +6,18 @@ A curve is a configuration at several loads: steps of a run, points of a search,
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-import numpy as np
-
 from inferload.figures.rate_figures import OUTPUT
 from inferload.figures.turn_figures import ITL, TPOT, TTFT
 from inferload.results.documents.figures_document import Step
 from inferload.results.documents.summary_document import Results
+from inferload.results.latency_limits import IN_RANGE, LatencyLimit, latency_limits
 from inferload.results.tables.cells import step_level
 
 from ..data.figures import value_of
 from . import chart
 
 KEY = "load"
+_AXES = {TTFT.key: "y", ITL.key: "y2", TPOT.key: "y2"}  # of the limits of an SLO
 THROUGHPUT, TPOT_MEDIAN = OUTPUT.key, f"p50({TPOT.key})"  # the latter: of the front
 _PANELS = tuple(
     (figure.title, f"p50({figure.key})", f"p95({figure.key})", axis) for figure, axis in ((TTFT, ""), (ITL, "2"))
@@ -73,9 +73,13 @@ def picture(curves: Sequence[Curve], slo: Mapping[str, float], point: str = "ste
     shown = {name for trace in data for name in trace["text"]}
     if len(shown) < 2:
         return None
-    plan = _layout(data, len(curves))
-    plan |= _limits(slo, plan)
+    most = {axis: max(_values(data, axis), default=None) for axis in _AXES.values()}
+    limits = [limit for limit in latency_limits({"": slo}, ()) if most.get(_AXES.get(limit.measure, "")) is not None]
+    near = [limit for limit in limits if limit.limit_ms <= IN_RANGE * (most[_AXES[limit.measure]] or 0.0)]
+    plan = _layout(data, len(curves), near)
+    plan["shapes"] = [chart.limit_line(limit, _AXES[limit.measure][1:], nth) for nth, limit in enumerate(near)]
     note = f"One point per {point}." + (" Dark: p95, light: p50." if len(curves) > 1 else "") + _left_out(curves)
+    note += chart.not_drawn([limit for limit in limits if limit not in near])
     terms = (OUTPUT.key, TTFT.key, ITL.key)
     return chart.Picture(KEY, "Throughput against latency", note, {"data": data, "layout": plan}, terms)
 
@@ -121,33 +125,27 @@ def _left_out(curves: Sequence[Curve]) -> str:
     return f" Not drawn, too few samples or not measured: {', '.join(texts)}." if texts else ""
 
 
-def _layout(data: Sequence[chart.PlotlyDict], count: int) -> chart.PlotlyDict:
+def _layout(data: Sequence[chart.PlotlyDict], count: int, limits: Sequence[LatencyLimit]) -> chart.PlotlyDict:
     legend_px = _LEGEND_PX * max(1, -(-count // 4))
     height = 34 + 48 + 2 * _PANEL_PX + legend_px + 70
     plan = chart.layout(
         height,
         chart.axis("output tok/s", anchor="y2", rangemode="tozero"),
-        chart.axis("TTFT, ms", domain=[0.55, round(1 - (legend_px + 18) / height, 4)]) | _scale(data, "y"),
+        chart.axis("TTFT, ms", domain=[0.55, round(1 - (legend_px + 18) / height, 4)]) | _scale(data, "y", limits),
     )
-    plan["yaxis2"] = chart.axis("ITL, ms", domain=[0.0, 0.42]) | _scale(data, "y2")
+    plan["yaxis2"] = chart.axis("ITL, ms", domain=[0.0, 0.42]) | _scale(data, "y2", limits)
     plan["legend2"] = plan["legend"] | {"y": 0.42}
     plan["legend"] = plan["legend"] | {"y": plan["yaxis"]["domain"][1] + 18 / height}
     return plan
 
 
-def _scale(data: Sequence[chart.PlotlyDict], axis: str) -> chart.PlotlyDict:
-    values = [value for trace in data if trace["yaxis"] == axis for value in trace["y"] if value]
+def _scale(data: Sequence[chart.PlotlyDict], axis: str, limits: Sequence[LatencyLimit]) -> chart.PlotlyDict:
+    values = _values(data, axis)
     if values and max(values) > _SPREAD * min(values):
+        values += [limit.limit_ms for limit in limits if _AXES[limit.measure] == axis]
         return chart.decades(min(values), max(values))
     return {"rangemode": "tozero"}
 
 
-def _limits(slo: Mapping[str, float], plan: chart.PlotlyDict) -> chart.PlotlyDict:
-    shapes, words = [], []
-    for name, axis in ((TTFT.key, "y"), (ITL.key, "y2"), (TPOT.key, "y2")):
-        if name in slo:
-            shape, text = chart.limit_line(slo[name], f"SLO {name} {slo[name]:g}", axis)
-            log = plan["yaxis" + axis[1:]].get("type") == "log"
-            shapes.append(shape)
-            words.append(text | ({"y": float(np.log10(slo[name]))} if log else {}))
-    return {"shapes": shapes, "annotations": words}
+def _values(data: Sequence[chart.PlotlyDict], axis: str) -> list[float]:
+    return [value for trace in data if trace["yaxis"] == axis for value in trace["y"] if value]

@@ -17,8 +17,8 @@ from ..data.frames import PhaseSpan
 from ..data.timeline import LOG, server_suffixes
 from . import chart
 
-_PANEL_PX = 168  # height of a panel with its legend
-_GAP_PX = 46  # height of the legend of a panel
+_PANEL_PX = 132  # height of a panel with its legend
+_GAP_PX = 38  # height of the legend of a panel
 _MAX_POINTS = 4000
 _MIN_LABEL_SHARE = 0.08  # minimum share of the width of a phase with a centred label
 _DASHES = ("solid", "dash", "dot", "dashdot")
@@ -109,8 +109,8 @@ def picture(
     plan: chart.PlotlyDict = chart.layout(height, times, {})
     inner = height - plan["margin"]["t"] - plan["margin"]["b"]
     data: list[chart.PlotlyDict] = []
-    drawn: list[tuple[chart.PlotlyDict, chart.PlotlyDict]] = []
-    hidden: list[str] = []
+    drawn: list[chart.PlotlyDict] = []
+    hidden: list[LatencyLimit] = []
     for number, (panel, lines) in enumerate(shown):
         name = "" if number == 0 else str(number + 1)
         top, bottom = 1 - (number * _PANEL_PX + _GAP_PX) / inner, 1 - (number + 1) * _PANEL_PX / inner
@@ -118,22 +118,21 @@ def picture(
         plan[f"yaxis{name}"] = chart.PLAIN_NUMBERS | chart.axis(panel.title, domain=domain, rangemode="tozero")
         plan[f"legend{name}"] = chart.LEGEND | {"y": domain[1]}
         near, far = _limits_of(panel, lines, limits)
-        drawn += [chart.limit_line(limit.limit_ms, limit.text, f"y{name}", column) for column, limit in enumerate(near)]
-        hidden += [limit.text for limit in far]
+        drawn += [chart.limit_line(limit, name, nth) for nth, limit in enumerate(near)]
+        hidden += far
         if near:
             plan[f"yaxis{name}"]["range"] = [0, 1.08 * max(_most(lines), *(limit.limit_ms for limit in near))]
         data += [_trace(line, name) | {"x0": every / 2, "dx": every} for line in lines]
     plan["xaxis"] |= {"anchor": f"y{len(shown)}" if len(shown) > 1 else "y"}
     plan |= {"hovermode": "x unified", "hoversubplots": "axis"}
     plan["shapes"] = [*_shades(phases, len(timeline)), *(chart.instant_line(mark.t_s) for mark in marks)]
-    plan["shapes"] += [shape for shape, _ in drawn]
-    labels = [label for span in phases if (label := _phase_label(span, len(timeline)))]
-    plan["annotations"] = labels + [words for _, words in drawn]
+    plan["shapes"] += drawn
+    plan["annotations"] = [label for span in phases if (label := _phase_label(span, len(timeline)))]
     interval = "1 s" if every == 1 else f"{every} s (means, p95: maximum)"
     note = f"One value per {interval}. Shaded: outside the measure phase."
     note += " Dotted lines: events, listed below." if marks else ""
     note += " Dashed: limits of SLO and gates." if drawn else ""
-    note += f" Limits far above all values are not drawn: {'; '.join(hidden)}." if hidden else ""
+    note += chart.not_drawn(hidden)
     terms = (
         *(panel.measure for panel in _OF_CLIENTS if panel.measure),
         *(row.key for row in SERVER_FIGURES if row.headline and row.panel is not None),
@@ -145,10 +144,10 @@ def _thinned(timeline: Frame, every: int) -> Frame:
     """Aggregate `every` seconds: means, and the maximum of p95 to keep spikes."""
     if every == 1:
         return timeline
-    return Frame({name: _grouped(name, column, every) for name, column in timeline.items() if column.dtype != object})
+    return Frame({name: grouped(name, column, every) for name, column in timeline.items() if column.dtype != object})
 
 
-def _grouped(name: str, column: Column, every: int) -> Column:
+def grouped(name: str, column: Column, every: int) -> Column:
     groups = np.pad(column.astype(np.float64), (0, -len(column) % every), constant_values=np.nan).reshape(-1, every)
     if name.partition("@")[0].endswith("_p95"):
         return np.asarray(np.fmax.reduce(groups, axis=1))

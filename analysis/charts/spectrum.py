@@ -80,7 +80,7 @@ def picture(run: RunFrames, limits: Sequence[LatencyLimit]) -> Picture | None:
         return None
     measured = turns[turns["ok"] & (turns["phase"] == "measure")].sorted_by("planned_s")
     data: list[PlotlyDict] = []
-    shapes, words, most = [], [], 2.0
+    shapes, most = [], 2.0
     ranges: dict[str, list[float]] = {}
     for number, (name, lines) in enumerate(_ROWS):
         panel = "" if number == 0 else str(number + 1)
@@ -92,10 +92,8 @@ def picture(run: RunFrames, limits: Sequence[LatencyLimit]) -> Picture | None:
             most = max(most, float(len(values)))
             ranges.setdefault(panel, []).extend((float(curve.values[0]), float(curve.values[-1])))
             data += _lines(curve, f"{name} {label}", colour, panel)
-            for column, limit in enumerate(in_range(limits, measure, float(curve.values[-1]))):
-                shape, text = limit_line(limit.limit_ms, limit.text, f"y{panel}", column)
-                shapes.append(shape)
-                words.append(text | {"y": float(np.log10(limit.limit_ms))})
+            for nth, limit in enumerate(in_range(limits, measure, float(curve.values[-1]))):
+                shapes.append(limit_line(limit, panel, nth))
                 ranges[panel].append(limit.limit_ms)
     if not data:
         return None
@@ -108,13 +106,13 @@ def picture(run: RunFrames, limits: Sequence[LatencyLimit]) -> Picture | None:
         ticktext=["min" if q == 0 else f"p{q * 100:g}" for q in shown],
         range=[0, float(np.log10(most)) + 0.02],
     )
-    plan = layout(560, x, axis("TTFT, ms", domain=[0.55, 0.97]) | _range(ranges.get("")))
+    plan = layout(470, x, axis("TTFT, ms", domain=[0.55, 0.97]) | _range(ranges.get("")))
     plan["yaxis2"] = axis("E2E, ms", domain=[0.0, 0.42]) | _range(ranges.get("2"))
     plan["legend2"] = plan["legend"] | {"y": 0.42}
     if "" not in ranges:  # answers without a stream have no TTFT
         plan["yaxis"]["visible"] = False
         plan["yaxis2"]["domain"], plan["legend2"]["y"] = [0.0, 0.97], 0.97
-    plan |= {"shapes": shapes, "annotations": words, "hovermode": "x"}
+    plan |= {"shapes": shapes, "hovermode": "x"}
     note = (
         "Band: 95 % confidence interval with the effective number of turns; it ends at fewer than 10 turns above. From plan: "
         "measured from the planned start, including client lag."

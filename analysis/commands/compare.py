@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from inferload.base.errors import UsageError
+from inferload.base.status_lines import progress
 from inferload.campaign import decision
 from inferload.campaign.decision import EXIT_REGRESSED
 from inferload.figures.limits.gate import GateError
@@ -24,10 +25,16 @@ _PRINT = Path("-")
 
 _DESCRIPTION = """Compare configurations by pairs of runs under the same schedule (the same scenario and seed). Each of BASE and
 CAND is a run directory, a folder of run directories (repeats) or of a search, or a result file of vllm bench serve, SGLang
-bench_serving, AIPerf, GuideLLM, genai-bench, inference-perf, EvalScope or llm-d-benchmark; NAME=PATH gives it a name, and FILE:N
-is the result N of a file with several."""
+bench_serving, AIPerf, GuideLLM, genai-bench, inference-perf, EvalScope or llm-d-benchmark; NAME=PATH gives it a name (long names of
+directories are shortened, with a table of them), and FILE:N is the result N of a file with several."""
 
-_EPILOG = """A verdict requires at least 3 pairs of runs with equal seeds; 6 or more are recommended. With fewer the difference is
+_EPILOG = """\
+Examples:
+  inferload compare runs/old runs/new
+  inferload compare before=runs/a after=runs/b --fail-on-regression
+  inferload compare runs/old runs/new --max-change "p95(ttft_ms) +15%" --markdown
+  inferload compare base.json runs/new --require "p99(ttft_ms) < 300" --write comparison
+A verdict requires at least 3 pairs of runs with equal seeds; 6 or more are recommended. With fewer the difference is
 printed without a verdict. If the runs of a side share a server start, the verdict holds for these starts, and the output names
 them. With --baseline FILE (`inferload baseline add`) the candidate is tested against 8 or more earlier occasions instead. Exit
 codes: 0 compared; 2 usage, unreadable file, or a rehearsal against a measurement; 4 --max-change exceeded, or with
@@ -129,7 +136,7 @@ def _sides(
 ) -> "tuple[bool, Sequence[tuple[str, Sequence[Side]]]]":
     """Read the sides with these figures. Return whether the first is a baseline file, and the sides by class ("": all together)."""
     from ..comparison import baselines, classes
-    from ..comparison.comparable import distinct
+    from ..comparison.comparable import distinct, shortened
     from ..comparison.read_sides import expanded, named_side
     from ..comparison.sides import priced, with_concurrency
 
@@ -144,8 +151,8 @@ def _sides(
             "--require: with a baseline file no side is named the best; use --max-change, or name run directories"
         )
     sides = [baselines.read(Path(paths[0])) if has_occasions else named_side(paths[0], names)]
-    sides += [named_side(path, names) for path in paths[1:]]
-    sides = [with_concurrency(priced(side, overrides), arguments.concurrency) for side in distinct(sides)]
+    sides += [named_side(path, names) for path in progress.of(paths[1:], "reading sides", len(paths) - 1)]
+    sides = [with_concurrency(priced(side, overrides), arguments.concurrency) for side in shortened(distinct(sides))]
     by_class: Sequence[tuple[str, Sequence[Side]]] = [("", sides)]
     if arguments.class_names:
         if has_occasions:

@@ -10,11 +10,19 @@ from typing import Any
 from inferload.base import rundir
 from inferload.base.errors import UsageError
 from inferload.base.escaping import escaped
+from inferload.base.status_lines import progress
 from inferload.results import ci, prices
 from inferload.results.open_run import OpenRun
 from inferload.scenario import language
 
 _PRICES = ("gpu_hour_price", "gpus", "cached_price_ratio")
+
+_EPILOG = """\
+Examples:
+  inferload report runs/latest
+  inferload report runs  # a page of all runs
+  inferload report runs/latest --markdown result.md --junit result.xml
+  inferload report --locust-csv results/load --scrape metrics"""
 
 
 def register(subparsers: Any) -> None:
@@ -24,6 +32,7 @@ def register(subparsers: Any) -> None:
         "report of an incomplete run is marked. Folder of a search: search.md and search.html. Folder of a study: index.md and "
         "index.html. Folder of a sweep or of runs: index.html with all runs and throughput against latency. --locust-csv: report "
         "of plain Locust's files.",
+        epilog=_EPILOG,
     )
     parser.add_argument("run_dirs", nargs="*", type=Path, metavar="RUN", help="run directory")
     parser.add_argument(
@@ -95,7 +104,9 @@ def run(arguments: argparse.Namespace) -> int:
                 print("\n  ".join(tr(str(line)) for line in lines))
         single = [OpenRun(folder) for folder in arguments.run_dirs if _kind(folder) == "run"]
         _refresh_summaries(single)
-        reports = [make(run, options) for run in single]
+        reports = [
+            make(run, options) for run in progress.of(single, "reports", len(single) if len(single) > 1 else None)
+        ]
     for report in reports:
         lines = (tr(report.verdict), report.html, report.markdown, report.timeline)
         print("\n  ".join(escaped(str(line)) for line in lines))

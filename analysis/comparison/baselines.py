@@ -16,7 +16,7 @@ from msgspec import Struct
 
 from inferload.base import json_text, rundir
 from inferload.base.deployments import Deployment
-from inferload.base.errors import UsageError, explained
+from inferload.base.errors import UsageError, explained, instead_of_file
 from inferload.base.escaping import own_command
 from inferload.base.json_text import Count, Number, Seed
 from inferload.base.numbers import number, plural
@@ -84,7 +84,8 @@ def read(path: Path) -> Side:
     """Read the occasions as one side, one run each; UsageError if it is not a baseline file."""
     document = rundir.read_object(path) if path.is_file() else {}
     if document.get("kind") != KIND:
-        raise UsageError(f"{path}: no baseline file; create it with: {own_command('baseline', 'add', path, 'RUN')}")
+        remedy = instead_of_file(path, f"create it with: {own_command('baseline', 'add', path, 'RUN')}")
+        raise UsageError(f"{path}: no baseline file; {remedy}")
     if document.get("format") != FORMAT:
         raise UsageError(
             f"{path}: format {document.get('format')} is not supported (supported: {FORMAT}); use a newer inferload"

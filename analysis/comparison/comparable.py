@@ -7,17 +7,19 @@ import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import count
+from string import ascii_uppercase
 
 from inferload.base.numbers import listed, number, plural, short
 from inferload.figures.pages.metric_names import PROCESS_START
 from inferload.scenario.schema.endpoints import OF_TEXTS, names_of
 from inferload.scenario.schema.tasks import REACTING
 
+from ..data import changes
 from ..data.figures import SLO_FIGURES
 from ..interop.clients import OUR_EXPORT
 from ..interop.published import ONE_FIGURE
 from .plausible import in_flight
-from .read_sides import PROGRAM, UNREADABLE, reacts
+from .read_sides import PROGRAM, UNREADABLE, path_label, reacts
 from .sides import Run, Side, complete_mean
 
 _LENGTH_TOLERANCE = 0.02  # relative difference of mean token counts
@@ -32,6 +34,8 @@ CACHE_ARM = "cache arm"
 SEPARATOR = "; "
 NOT_SET = "not set"
 _ADDRESS = ("--host", "--port")
+_LONGEST_LABEL = 24  # of a side, in headlines and tables
+_DIGITS = re.compile(r"[\dTZ]+")
 _FORCED_LENGTH = "request.ignore_eos"
 
 
@@ -103,7 +107,11 @@ def _not_valid(side: Side) -> list[str]:
     if any(run.level != "invalid" for run in side.runs):
         return []
     reasons = [(run.label, "; ".join(run.reasons) or "no reason recorded") for run in side.runs]
-    return [f"{side.label}: run {label} is not a valid measurement ({reason})" for label, reason in reasons]
+    return [f"{_of(side, label)} is not a valid measurement ({reason})" for label, reason in reasons]
+
+
+def _of(side: Side, run: str) -> str:
+    return side.label if run == side.label else f"{side.label}: run {run}"
 
 
 def _differing(side: Side) -> list[str]:
@@ -209,7 +217,7 @@ def _suspects(side: Side) -> list[str]:
         return []
     first, reasons, runs = suspect[0].label, "; ".join(suspect[0].reasons), ", ".join(run.label for run in suspect)
     if len(suspect) == 1:
-        return [f"{side.label}: run {first} is suspect ({reasons})"]
+        return [f"{_of(side, first)} is suspect ({reasons})"]
     return [f"{side.label}: {len(suspect)} of {len(side.runs)} runs are suspect: {runs} (of {first}: {reasons})"]
 
 
@@ -229,7 +237,7 @@ def _lengths(baseline: Side, candidate: Side) -> list[str]:
             lines.append(f"the length of {texts} is not known on both sides: it may explain the difference")
         elif abs(after / before - 1) > _LENGTH_TOLERANCE:
             lines.append(
-                f"the candidate's {texts} are {abs(after / before - 1):.1%} {'longer' if after > before else 'shorter'} "
+                f"the candidate's {texts} are {changes.in_words(after / before, 'longer', 'shorter', 'long')} "
                 f"({short(after)} against {short(before)} tokens): turn rates and E2E are of different work"
                 + (_forced(baseline, candidate) if name == "output_tokens" else "")
             )
@@ -310,6 +318,42 @@ def distinct(sides: Sequence[Side]) -> list[Side]:
             for index, text in zip(alike, new, strict=True):
                 named[index] = replace(sides[index], label=text)
     return named
+
+
+def shortened(sides: Sequence[Side]) -> list[Side]:
+    """Return the sides, those with long names of files under short labels: the words in which the names differ, else letters."""
+    changed = [side for side in sides if len(side.label) > _LONGEST_LABEL and _is_of_file(side)]
+    kept = {side.label.casefold() for side in sides if side not in changed}
+    words = {side.label: re.findall(r"[^\W_]+", side.label) for side in sides}
+    common = set.intersection(*map(set, words.values()))
+    # Dates and numbers alone name nothing.
+    own = [
+        [word for word in words[side.label] if word not in common and not _DIGITS.fullmatch(word)] for side in changed
+    ]
+    labels = ["-".join(of_side) for of_side in own]
+    distinct_labels = {label.casefold() for label in labels} - kept - {""}
+    if len(distinct_labels) < len(labels) or any(len(label) > _LONGEST_LABEL for label in labels):
+        letters = dict(zip((side.label for side in sides), ascii_uppercase, strict=False))
+        labels = [letters.get(side.label, side.label) for side in changed]
+        if kept & {label.casefold() for label in labels}:
+            return list(sides)
+    new = dict(zip((side.label for side in changed), labels, strict=True))
+    return [_relabelled(side, new[side.label]) if side.label in new else side for side in sides]
+
+
+def _is_of_file(side: Side) -> bool:
+    """Return True if the label of a side is made of the name of its directory or file."""
+    names = (path_label(side.path), side.path.stem, str(side.path))
+    return any(name and side.label.startswith(name) for name in names)
+
+
+def _relabelled(side: Side, label: str) -> Side:
+    """Return the side under another label, which is also that of its run if this is the side."""
+    renamed, run = replace(side, label=label, name=side.label), side.runs[0]
+    if len(side.runs) > 1 or not side.label.startswith(run.label):
+        return renamed
+    notes = tuple(note.replace(run.label, label, 1) for note in run.notes)
+    return replace(renamed, runs=(replace(run, label=label, notes=notes),))
 
 
 def _suffixed(label: str, sides: Sequence[Side]) -> Iterator[list[str]]:

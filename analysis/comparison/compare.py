@@ -53,9 +53,14 @@ class FigureRow:
         return self.tested and self.effect is not None and self.effect.is_same
 
     @property
+    def ratio(self) -> float | None:
+        """Candidate / baseline. Over pairs this is the mean ratio of the pairs, since the values are geometric means."""
+        return self.candidate / self.baseline if self.baseline and self.candidate is not None else None
+
+    @property
     def change(self) -> float | None:
-        """Candidate / baseline - 1. Over pairs this is the mean ratio of the pairs, since the values are geometric means."""
-        return self.candidate / self.baseline - 1 if self.baseline and self.candidate is not None else None
+        """The ratio - 1."""
+        return None if self.ratio is None else self.ratio - 1
 
     @property
     def difference(self) -> float | None:

@@ -10,6 +10,7 @@ from inferload.figures.rate_figures import GOODPUT, OUTPUT
 from inferload.figures.table import Cell, Table
 from inferload.results.prices import Prices, per_million, prompt_price_share
 
+from ..data import changes
 from .sides import Side, TableRow, complete_mean
 
 WITHOUT_PRICE = "Cost: not measured, no price per GPU hour (--gpu-hour-price)."
@@ -94,7 +95,7 @@ def _money(value: float | None) -> float | str:
 
 
 def _change(value: float | None, base: float | None) -> str:
-    return "" if value is None or not base or value == base else f"{value / base - 1:+.1%}"
+    return "" if value is None or not base or value == base else changes.signed(value / base, 1)
 
 
 def note(sides: Sequence[Side]) -> str:

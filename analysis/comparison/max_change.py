@@ -10,6 +10,7 @@ from inferload.base.errors import UsageError
 from inferload.base.numbers import number
 from inferload.figures.limits.gate import GateError
 
+from ..data import changes
 from ..data.figures import figure
 from .sides import Side
 
@@ -70,5 +71,7 @@ def check(limit: MaxChange, baseline: Side, candidate: Side, refusals: Sequence[
     bound = before * (1 + limit.share)
     passed = after <= bound if math.copysign(1, limit.share) > 0 else after >= bound
     change = after / before - 1 if before else None if after else 0.0
-    shown = "" if change is None else f", {change:+.1%}"
+    shown = "" if change is None else f", {change:+.1%}"  # as the limit
+    if change is not None and changes.is_factor(1 + change):
+        shown += f" ({changes.signed(1 + change)})"
     return CheckedLimit(limit, change, passed, f"{number(before, 4)} to {number(after, 4)}{shown}")

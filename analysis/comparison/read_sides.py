@@ -6,7 +6,8 @@ from typing import Any
 
 from inferload.base import rundir
 from inferload.base.arrow import pa, pc
-from inferload.base.errors import UsageError
+from inferload.base.errors import UsageError, instead_of_file
+from inferload.base.status_lines import progress
 from inferload.figures.pages.metric_names import PROCESS_START
 from inferload.figures.turn_figures import TPOT
 from inferload.results.documents import typed_documents
@@ -50,13 +51,15 @@ def read_side(path: Path, label: str | None = None, names: tuple[str, ...] = NAM
     else:
         folders = [folder for folder in sorted(path.glob("[!.]*")) if (folder / rundir.MANIFEST).is_file()]
         cut_off = [folder.name for folder in folders if not (folder / rundir.SUMMARY).is_file()]
-        runs = [read_run(OpenRun(folder), names) for folder in folders if folder.name not in cut_off]
+        whole = [OpenRun(folder) for folder in folders if folder.name not in cut_off]
+        runs = [read_run(run, names) for run in progress.of(whole, f"reading {path}", len(whole))]
         found = imported.read_folder(path, texts=not folders)
         runs += [run for file, results in found.by_file.items() for run in _imported_runs(file, results)]
         unknown = found.left_out
     if not runs:
         problem = "no run directory, and contains none" if path.is_dir() else "no such file or directory"
-        raise UsageError(f"{path}: {problem}; name a run directory, a folder of them, or another client's result file")
+        remedy = "name a run directory, a folder of them, or another client's result file"
+        raise UsageError(f"{path}: {problem}; {instead_of_file(path, remedy)}")
     counted = sorted((run for run in runs if run.arm != WARMING), key=lambda run: run.started_at)
     if not counted:
         raise UsageError(

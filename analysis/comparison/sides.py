@@ -7,7 +7,7 @@ from math import exp, fsum, log
 from pathlib import Path
 from typing import Any
 
-from inferload.base.errors import UsageError
+from inferload.base.errors import UsageError, instead
 from inferload.base.numbers import plural
 from inferload.results.documents.summary_document import Results
 from inferload.results.prices import UNPRICED, Prices
@@ -95,7 +95,7 @@ class Side:
     """Runs of one configuration in the order of their starts.
 
     `left_out`: run directories and files that are not in `runs`, with the reason. `part_of`: label of the side of which this one
-    has a single cache arm; empty: it is a whole side.
+    has a single cache arm; empty: it is a whole side. `name`: of its directory or file, if the label shortens it, else empty.
     """
 
     label: str
@@ -103,6 +103,7 @@ class Side:
     left_out: tuple[str, ...] = ()
     path: Path = Path()
     part_of: str = ""
+    name: str = ""
 
     @property
     def heading(self) -> str:
@@ -227,7 +228,7 @@ def _of_class(run: Run, name: str, names: tuple[str, ...]) -> Run:
         raise UsageError(f"--class {name}: {run.path} has no classes; name run directories")
     classes = run.summary.by_class
     if name not in classes:
-        raise UsageError(f"--class {name}: no such class in {run.path}; it has {', '.join(classes) or 'none'}")
+        raise UsageError(f"--class {name}: no such class in {run.path}; {instead(name, classes)}")
     results = Results.of_part(classes[name])
     return replace(
         run,

@@ -16,7 +16,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from inferload.base import rundir
-from inferload.base.errors import UsageError
+from inferload.base.errors import UsageError, instead_of_file
 from inferload.base.rundir import Mark
 from inferload.figures.pages import metric_names as names
 from inferload.results.documents import typed_documents
@@ -214,7 +214,8 @@ def load(opened: OpenRun, server_log: Path | None = None, *, whole: bool = False
     """Read a run directory; UsageError if it is none. `server_log`: vLLM's log. `whole`: all turns of a large run too."""
     run_dir, notes = opened.path, list[str]()
     if not run_dir.is_dir():
-        raise UsageError(f"run directory {run_dir}: not found; name one that a run wrote")
+        remedy = instead_of_file(run_dir, "name one that a run wrote")
+        raise UsageError(f"run directory {run_dir}: not found; {remedy}")
     manifest = _document(opened, rundir.MANIFEST, Manifest, notes) or Manifest()
     summary = _document(opened, rundir.SUMMARY, Summary, notes)
     _note_irregular(run_dir / rundir.TURNS, notes)

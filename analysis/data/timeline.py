@@ -30,6 +30,7 @@ from . import vllm_log
 from .frame import Column, Frame, last_known
 from .frames import UNFINISHED, RunFrames
 from .locust_history import OTHERS
+from .manifest import arrivals_of
 
 CLIENT_COUNTS = ("turns_started", "turns_ended", "turns_failed", "in_flight")
 QUANTILES = (("p50", 0.50), ("p95", 0.95))
@@ -54,11 +55,13 @@ def build(frames: RunFrames) -> Frame:
     grid = np.arange(seconds, dtype=np.float64)
     at_s, users = frames.users["t_s"], {n: c for n, c in frames.users.items() if n != "t_s"}
     by_second = {name: _last_in_second(at_s, column, seconds) for name, column in users.items()}
+    # In an open loop Locust's users are a factor of the rate. Plain Locust has no arrivals.
+    counted, closed = by_second.pop("users"), arrivals_of(frames.manifest).get("kind", "closed") == "closed"
     columns: dict[str, Column] = {
         "t_s": np.arange(seconds),
         "wall_s": frames.start_wall_ns / 1e9 + grid,
         "phase": _phase_of(frames, grid),
-        "users": by_second.pop("users"),
+        "users": counted if closed else np.full(seconds, np.nan),
         **_client(frames, seconds),
         **_targets(frames, grid + 1.0),
     }

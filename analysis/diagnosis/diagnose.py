@@ -96,7 +96,7 @@ def sentences(diagnosis: Diagnosis) -> list[str]:
             why = f"mean queue time is {queue_ms} ms, but requests waited in {waited} of the scrapes: scrape more often"
         elif turns is not None and turns < LEAST_TURNS:
             why = f"{plural(turns, 'turn')} ended well, and a statement needs {LEAST_TURNS}"
-        return [f"No {'other ' if evidence.run.troubled else ''}cause found: {why}."]
+        return [f"No bottleneck found: {why}."]
     when = [] if span is None else [f"{_when(span, diagnosis).capitalize()}."]
     lines = [_lead(primary, _TITLES[primary.code]), *when, *_capitalised(primary.sentences)]
     for other in diagnosis.whole.findings:

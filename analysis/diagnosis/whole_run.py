@@ -12,8 +12,8 @@ from inferload.figures.limits import gate_grammar
 from inferload.figures.pages import metric_names as names
 from inferload.figures.rate_figures import ATTAINMENT
 from inferload.results.documents.figures_document import Growth
-from inferload.results.documents.summary_document import Results, Stopped, Turns
-from inferload.results.verdict.failures import stopped_by_target, turn_lines
+from inferload.results.documents.summary_document import Results, Turns
+from inferload.results.verdict.failures import Answering, answering, in_short, instant, turn_lines
 from inferload.servers.bottleneck.evidence import WindowEvidence
 from inferload.servers.bottleneck.finding import QUEUED_SHARE, Finding
 from inferload.servers.bottleneck.peers import OUTLIER
@@ -202,14 +202,30 @@ def failed_turns(run: RunFrames) -> Results:
         kept += [failed, latest[sorted(last_rows.values())]]
     failures = by_failure.total()
     sent = ok + failures + unfinished
-    counts = Turns(sent=sent, ok=ok, failed=failures, unfinished=unfinished, by_failure=dict(by_failure))
-    return Results(turns=counts, stopped_answering=_stopped_answering(concat(kept)) if kept else None)
+    answered = _answering(concat(kept)) if kept else Answering([], None)
+    measure_s = next((span.start_s for span in run.phases if span.phase == "measure"), None)
+    counts = Turns(
+        sent=sent,
+        ok=ok,
+        failed=failures,
+        unfinished=unfinished,
+        by_failure=dict(by_failure),
+        last_ok_s=answered.last_ok_s,
+    )
+    return Results(turns=counts, stopped_answering=answered.stopped, run=run.manifest.run, measure_from_s=measure_s)
 
 
-def _stopped_answering(rows: Frame) -> list[Stopped]:
+def recorded_until(run: RunFrames) -> str:
+    """Describe how far the records of a run without a summary reach."""
+    results = failed_turns(run)
+    ended = f"{plural(results.turns.ok, 'turn')} ended well, {number(results.turns.failed)} failed"
+    return f"the records end at {instant(results, run.end_s)}: {ended}"
+
+
+def _answering(rows: Frame) -> Answering:
     heard_s = np.where(np.isnan(rows["last_s"]), rows["first_event_s"], rows["last_s"])
     targets, failures = rows.texts("target").tolist(), rows["failure"].tolist()
-    return stopped_by_target([(targets, failures, heard_s, rows["closed_s"])])
+    return answering([(targets, failures, heard_s, rows["closed_s"])])
 
 
 def gone(run: RunFrames, server: ServerSeries) -> str | None:
@@ -291,7 +307,7 @@ def _failed(results: Results, others: tuple[str, ...]) -> Finding:
     text = f"{turns} were refused at any load: for a client error, or a prompt that is too long"
     lines = (*turn_lines(results), *([text] if refused else []), *others)
     code = "refused" if refused == counts.failed else "failures"
-    return Finding(code, 1000.0, lines, probable=by_text and code == "refused")
+    return Finding(code, 1000.0, lines, probable=by_text and code == "refused", figures=in_short(results))
 
 
 def _counted(run: RunFrames, results: Results) -> Finding | None:

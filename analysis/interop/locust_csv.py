@@ -19,7 +19,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from inferload.base.clock import NS_PER_S
-from inferload.base.errors import UsageError
+from inferload.base.errors import UsageError, instead_of_file
 from inferload.base.numbers import whole
 from inferload.figures.figure import Head
 from inferload.figures.servers.server_figures import KEPT_PREFIXES
@@ -266,9 +266,8 @@ def read_pages(paths: Sequence[Path]) -> dict[str, ServerSeries]:
 def _tables(path: Path) -> Iterator[pa.Table]:
     files = sorted(path.glob("*.parquet")) if path.is_dir() else [path]
     if not files or not all(file.is_file() for file in files):
-        raise UsageError(
-            f"--scrape {path}: not found, or a folder without *.parquet; name a file of scrapes or a saved page"
-        )
+        remedy = instead_of_file(path, "name a file of scrapes or a saved page")
+        raise UsageError(f"--scrape {path}: not found, or a folder without *.parquet; {remedy}")
     for file in files:
         if file.suffix != ".parquet":
             yield _page(file)

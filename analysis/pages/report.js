@@ -1,4 +1,5 @@
-// Draws the charts in the colours of the theme, redraws them on a change, shows definitions as tooltips.
+// Draws the charts that can be seen in the colours of the theme, redraws them on a change, opens what is linked or printed, shows
+// definitions as tooltips.
 (async function () {
   "use strict";
   const root = document.documentElement;
@@ -64,9 +65,35 @@
     return layout;
   }
 
+  // Panels below each other move down for the further lines of the legends above them.
+  function withLegends(layout, data, width) {
+    const { l, r, t, b } = layout.margin, inner = layout.height - t - b, line = 1.6 * layout.font.size;
+    const axes = Object.keys(layout).filter((name) => /^yaxis/.test(name) && layout[name].domain);
+    let added = 0;
+    const panels = axes.sort((one, other) => layout[other].domain[1] - layout[one].domain[1]).map((axis) => {
+      const legend = axis.replace("yaxis", "legend");
+      const named = [...data, ...(layout.shapes || []).filter((shape) => shape.showlegend)];
+      const widths = named.filter((each) => each.name && each.showlegend !== false && (each.legend || "legend") === legend)
+        .map((each) => 46 + 0.55 * layout.font.size * each.name.length);
+      const isLine = widths.reduce((sum, each) => sum + each, 0) < width - l - r;
+      added += isLine ? 0 : line * (Math.ceil(widths.length / Math.max(1, Math.floor((width - l - r) / Math.max(...widths)))) - 1);
+      return { axis, legend, down: added };
+    });
+    for (const { axis, legend, down } of added ? panels : []) {
+      const moved = (y) => 1 - ((1 - y) * inner + down) / (inner + added);
+      layout[axis] = Object.assign({}, layout[axis], { domain: layout[axis].domain.map(moved) });
+      layout[legend] = Object.assign({}, layout[legend], { y: moved(layout[legend].y) });
+    }
+    layout.height += added;
+    return layout;
+  }
+
   function draw(chart, figure) {
-    const layout = fitted(Object.assign({ font: { family: getComputedStyle(document.body).fontFamily, size: 12 } }, figure.layout), chart.clientWidth);
+    chart.shown = figure;
+    const plain = Object.assign({ font: { family: getComputedStyle(document.body).fontFamily, size: 12 } }, figure.layout);
+    const layout = withLegends(fitted(plain, chart.clientWidth), figure.data, chart.clientWidth);
     set(layout, colours(layout));
+    chart.style.minHeight = `${layout.height}px`;
     return Plotly.react(chart, figure.data, layout, Object.assign({ displayModeBar: window.innerWidth >= 640 }, OPTIONS));
   }
 
@@ -85,7 +112,7 @@
     const button = chart.previousElementSibling;
     button.addEventListener("click", async () => {
       button.disabled = true;
-      try { await savePng(chart, button.dataset.title); } finally { button.disabled = false; }
+      try { await savePng(chart, [button.dataset.title, document.body.dataset.caution].filter(Boolean).join(": ")); } finally { button.disabled = false; }
     });
     button.hidden = false;
   }
@@ -162,16 +189,41 @@
   document.getElementById("theme").addEventListener("click", () => applyTheme(themes[(themes.indexOf(root.dataset.theme || "") + 1) % 3]));
   try { applyTheme(localStorage.getItem("inferload-theme") || ""); } catch (error) { /* no storage */ }
   dark.addEventListener("change", recolour);
-  // Redraw charts at the width of the paper.
+  // On paper everything is open, in light colours and at its width.
   const widen = (width) => charts.filter((chart) => chart.layout).forEach((chart) => Plotly.relayout(chart, { width, autosize: width === null }));
-  let shownTheme = "";
-  window.addEventListener("beforeprint", () => { shownTheme = root.dataset.theme || ""; root.dataset.theme = "light"; recolour(); widen(PAPER_PX); });
-  window.addEventListener("afterprint", () => { if (shownTheme) root.dataset.theme = shownTheme; else delete root.dataset.theme; recolour(); widen(null); });
+  let shownTheme = "", closed = [];
+  window.addEventListener("beforeprint", () => {
+    shownTheme = root.dataset.theme || "";
+    root.dataset.theme = "light";
+    closed = [...document.querySelectorAll("details:not([open])")];
+    closed.forEach((details) => { details.open = true; });
+    if (window.Plotly) charts.filter((chart) => !chart.layout).forEach(show);
+    recolour();
+    widen(PAPER_PX);
+  });
+  window.addEventListener("afterprint", () => {
+    if (shownTheme) root.dataset.theme = shownTheme; else delete root.dataset.theme;
+    recolour();
+    widen(null);
+    closed.forEach((details) => { details.open = false; });
+  });
 
   // --- definitions -------------------------------------------------------------------------------------------------------
-  const unfold = () => document.getElementById(location.hash.slice(1))?.closest("details")?.setAttribute("open", "");
-  window.addEventListener("hashchange", unfold);
-  unfold();
+  // The browser opens what it finds in the page; a link opens the group of its target, also when it is followed again.
+  function unfold(hash) {
+    const target = document.getElementById(hash.slice(1));
+    for (let at = target; at; at = at.parentElement) if (at.tagName === "DETAILS") at.open = true;
+    target?.scrollIntoView();
+  }
+  window.addEventListener("hashchange", () => unfold(location.hash));
+  document.addEventListener("click", (event) => {
+    const link = event.target.closest && event.target.closest("a[href^='#']");
+    if (link) unfold(link.hash);
+  });
+  unfold(location.hash);
+  // A table that scrolls can be scrolled by the keyboard.
+  const boxes = new ResizeObserver((sizes) => sizes.forEach(({ target: box }) => { box.tabIndex = box.scrollWidth > box.clientWidth + 1 ? 0 : -1; }));
+  document.querySelectorAll(".wide").forEach((box) => boxes.observe(box));
   const definition = (link) => (document.getElementById(link.hash.slice(1)) || { cells: [] }).cells[2]?.textContent || "";
   document.addEventListener("mouseover", (event) => {
     const link = event.target.closest && event.target.closest("a.n");
@@ -193,12 +245,32 @@
   const library = document.createElement("script");
   library.textContent = await unpacked(document.getElementById("plotly").textContent);
   document.head.append(library);
-  for (const chart of charts) {
+  function show(chart) {
     const figure = figures[chart.dataset.picture];
-    if (chart.dataset.picture === "lanes" && lanes) await chooser(chart, figure, lanes, chosen);
-    else await draw(chart, figure);
     offerPng(chart);
-    await new Promise((resolve) => setTimeout(resolve, 0)); // keep the page responsive
+    return chart.dataset.picture === "lanes" && lanes ? chooser(chart, figure, lanes, chosen) : draw(chart, figure);
   }
-  root.dataset.drawn = "all";
+  // Draw the charts that can be seen: those of a closed group when it opens.
+  let drawing = Promise.resolve();
+  function drawVisible() {
+    root.dataset.drawn = "";
+    drawing = drawing.then(async () => {
+      for (const chart of charts.filter((each) => each.checkVisibility())) {
+        if (!chart.layout) await show(chart);
+        else if (chart.querySelector(".main-svg").clientWidth !== chart.clientWidth) await draw(chart, chart.shown);
+        await new Promise((resolve) => setTimeout(resolve, 0)); // keep the page responsive
+      }
+      root.dataset.drawn = "all";
+    });
+  }
+  document.querySelectorAll("details").forEach((details) => details.addEventListener("toggle", drawVisible));
+  // Legends have other lines at another width.
+  let width = window.innerWidth, soon;
+  window.addEventListener("resize", () => {
+    if (window.innerWidth === width) return;
+    width = window.innerWidth;
+    clearTimeout(soon);
+    soon = setTimeout(() => charts.filter((chart) => chart.shown && chart.checkVisibility()).forEach((chart) => draw(chart, chart.shown)), 100);
+  });
+  drawVisible();
 })();

@@ -16,6 +16,7 @@ _HEAD = """# summary.json
 
 Each run directory has a `summary.json`. It is computed from the turn records, the scrapes and `counts.json` of the directory, and
 `inferload report RUN` computes it again if one of these is newer. Keys may be added; the changelog names a key that is removed.
+`inferload schema summary` prints its [JSON Schema](schemas/README.md).
 
 * Figures cover the measure phase unless a row states otherwise.
 * An unknown value is `null`, never 0.

@@ -79,9 +79,10 @@ def _exact() -> dict[str, str]:
     """Return the Chinese texts by the English ones, with all heads of figures."""
     found = {}
     for figure in FIGURES:
-        title, unit = entries().get(figure.title, figure.title), f", {figure.unit}" if figure.unit else ""
+        title, units = entries().get(figure.title, figure.title), [f", {figure.unit}"] if figure.unit else []
+        units += [", s"] if figure.unit == "ms" else []  # of long times
         statistics = [("", ""), *((name, entries().get(name, name)) for name in _STATISTICS)]
-        for (name, shown), before, end in product(statistics, (" ", ", "), ("", unit)):
+        for (name, shown), before, end in product(statistics, (" ", ", "), ("", *units)):
             found[f"{figure.title}{name and before + name}{end}"] = f"{title}{name and before + shown}{end}"
     return found | entries()
 

@@ -1,17 +1,17 @@
 """First screen of a page: server, load, headline figures and cause of a run, before anything else."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from inferload.base.numbers import NOT_KNOWN, NOT_MEASURED, duration, number, percent, plural
 from inferload.figures.figure import Head
 from inferload.figures.rate_figures import ATTAINMENT, GOODPUT, INPUT, OUTPUT, TURNS
+from inferload.figures.table import Detailed, cell_text
 from inferload.figures.turn_figures import TurnFigure, brief_of
 from inferload.results.documents.figures_document import Distribution
 from inferload.results.documents.manifest_document import Manifest
 from inferload.results.documents.summary_document import Results
 from inferload.results.documents.verdict_document import GateResult
-from inferload.results.tables.cells import bounds_text
+from inferload.results.tables.cells import scale_of_blocks, statistic
 from inferload.results.verdict.failures import request_lines
 from inferload.workload.plan.load_text import LoadText
 
@@ -32,22 +32,28 @@ class Tile:
 
 @dataclass(frozen=True, slots=True)
 class FirstScreen:
-    """First screen of a report. `failed`: gates and other requests, which the headline of a failed run only counts."""
+    """First screen of a report. `failed`: gates and other requests, which the headline of a failed run only counts.
+
+    `label`: of `cause`, which is empty if there is nothing to say.
+    """
 
     facts: tuple[tuple[str, str], ...]
     failed: tuple[str, ...]
     tiles: tuple[Tile, ...]
+    label: str
     cause: str
     simulated: str  # what the server stands for; empty for a real server
 
 
-def of_run(manifest: Manifest, results: Results | None, load: LoadText | None, cause: str) -> FirstScreen:
-    """Return the first screen of a run. `cause`: of the diagnosis."""
+def of_run(
+    manifest: Manifest, results: Results | None, load: LoadText | None, cause: str, *, explains: bool = True
+) -> FirstScreen:
+    """Return the first screen of a run. `cause`: of the diagnosis; `explains`: of a failure or an overload."""
     run = manifest.run if results is None else manifest.known_of(results.run)
     engine, version = run.engine, run.versions.get("server")
     if engine and version and version not in engine:
         engine = f"{engine} {version}"
-    if names := manifest.stand_ins:
+    if (names := manifest.stand_ins) and not is_simulated(engine):
         engine = f"{engine}, stands for {' and '.join(names)}"
     facts = (
         ("Target", run.target),
@@ -58,10 +64,20 @@ def of_run(manifest: Manifest, results: Results | None, load: LoadText | None, c
     )
     return FirstScreen(
         facts=tuple((name, value or NOT_KNOWN) for name, value in facts),
-        failed=() if results is None else (*_failed_gates(results.verdict.gates), *_failed_requests(results)),
+        failed=() if results is None else (*_failed_gates(results), *_failed_requests(results)),
         tiles=() if results is None else _tiles(results),
-        cause=cause or f"not known: {_why_unknown(results)}",
+        label="Cause" if explains else "Diagnosis",
+        cause=cause or (f"not known: {_why_unknown(results)}" if explains and not _is_stated(results) else ""),
         simulated=simulated(names) if is_simulated(engine) else "",
+    )
+
+
+def _is_stated(results: Results | None) -> bool:
+    """Return True if headline and lines of failed requests have the messages of all failures."""
+    return (
+        results is not None
+        and not results.turns.whole_run.failed
+        and bool(results.other_requests.failed or results.exceptions.count)
     )
 
 
@@ -81,8 +97,9 @@ def _load(load: LoadText | None, window_s: float | None) -> str:
     return f"{load.users_or_rate}, {load.loop}{measured}"
 
 
-def _failed_gates(gates: Sequence[GateResult]) -> tuple[str, ...]:
-    failed = [gate for gate in gates if not gate.passed]
+def _failed_gates(results: Results) -> tuple[str, ...]:
+    """Return the first gates that failed; none if nothing was measured, as in the headline."""
+    failed = [gate for gate in results.verdict.gates if not gate.passed] if results.window_s else []
     lines = [f"gate failed: {gate.gate}, {_measured(gate)}" for gate in failed[:_SHOWN_GATES]]
     left_out = len(failed) - len(lines)
     return (*lines, *([plural(left_out, "more failed gate")] if left_out else []))
@@ -102,7 +119,10 @@ def _measured(gate: GateResult) -> str:
 def _tiles(results: Results) -> tuple[Tile, ...]:
     rates = results.rates
     shown = brief_of(lambda figure: bool(results.latency_of(figure.key).count))
-    latencies = (_percentile(figure, results.latency_of(figure.key)) for figure in shown)
+    why = (
+        "no streamed turns" if results.turns.ok else "no turn ended well" if results.turns.sent else "no turns measured"
+    )
+    latencies = (_percentile(figure, results.latency_of(figure.key), why) for figure in shown)
     tiles = [*latencies, *_requests(results), _failures(results)]
     tokens = OUTPUT if results.turns.streamed else INPUT
     if rates.get(tokens.key):
@@ -113,13 +133,15 @@ def _tiles(results: Results) -> tuple[Tile, ...]:
     return tuple(replace(tile, detail="") if NOT_KNOWN in tile.detail else tile for tile in tiles)
 
 
-def _percentile(figure: TurnFigure, block: Distribution) -> Tile:
-    label = figure.head("p95")
+def _percentile(figure: TurnFigure, block: Distribution, why: str) -> Tile:
+    """Return the tile of a measure. `why`: it has no samples."""
     if not block.count:
-        return Tile(label, NOT_MEASURED, "no streamed turns")
-    p50, p95 = (number(block.statistic(q)) + (" ~" if block.is_marked(q) else "") for q in ("p50", "p95"))
-    interval = block.intervals.get("p95") if block.is_marked("p95") else None
-    return Tile(label, p95, f"{bounds_text(*interval)} (95 %)" if interval else f"p50 {p50}")
+        return Tile(figure.head("p95"), NOT_MEASURED, why)
+    unit, factor = scale_of_blocks(figure, [block], ("p50", "p95"))
+    p50, p95 = (statistic(block, q, factor) for q in ("p50", "p95"))
+    interval = p95.detail.strip("()") if isinstance(p95, Detailed) else ""
+    detail = f"{interval} (95 %)" if interval else f"p50 {cell_text(p50)}"
+    return Tile(figure.head("p95", unit), cell_text(p95), detail)
 
 
 def _requests(results: Results) -> list[Tile]:

@@ -23,6 +23,7 @@ from inferload.results.documents.typed_documents import document_of
 from inferload.results.documents.verdict_document import Reason
 from inferload.results.prices import UNPRICED, Prices, per_million, prompt_price_share
 from inferload.results.tables.run_tables import run_tables
+from inferload.results.verdict.outcome import proven_overload
 from inferload.scenario.scenario import from_text
 from inferload.workload.plan.load_text import LoadText, load_text
 
@@ -38,7 +39,7 @@ from .first_screen import FirstScreen, of_run
 _LEVELS = {
     "valid": "The measurement is valid",
     "suspect": "The measurement is suspect: read the reasons before you use the numbers",
-    "invalid": "THE MEASUREMENT IS NOT VALID: these numbers do not describe the server",
+    "invalid": "",  # the headline says it
 }
 _CAUTIONS = {"invalid": "measurement not valid", "suspect": "measurement suspect", "incomplete": "run incomplete"}
 _NO_TURNS = Turns(sent=0, ok=0, failed=0, unfinished=0)
@@ -99,17 +100,19 @@ def build(
     headline = LIMITATION if others is not None else INCOMPLETE if outcome is None else outcome.headline
     shown = summary if others is None else Results(turns=_NO_TURNS, other_requests=others)
     load = readable("the load", lambda: recorded_load(manifest, recorded.marks))
+    state = level if outcome is None else outcome.state
+    explains = state == "failed" or (summary is not None and bool(proven_overload(summary)))
     parts: dict[str, Any] = {
         "facts": readable("the configuration", lambda: _facts(run, manifest, summary)) or (),
         "load": load,
-        "first": readable("the headline figures", lambda: of_run(manifest, shown, load, cause))
+        "first": readable("the headline figures", lambda: of_run(manifest, shown, load, cause, explains=explains))
         or of_run(Manifest(), None, load, cause),
         "tables": () if summary is None else _tables(path, manifest, summary, prices, unreadable),
     }
     reasons = [] if summary is None else summary.verdict.reasons
-    state = level if outcome is None else outcome.state
     sentences = [f"{headline}."]
-    sentences += [f"{_LEVELS[level]}."] if level in _LEVELS and outcome is not None else []
+    said = state == level or f"measurement {level}" in headline or outcome is None
+    sentences += [f"{text}." for text in [_LEVELS.get(level)] if text and not said]
     return ReportModel(
         title=title,
         level=level,

@@ -9,6 +9,7 @@ from urllib.parse import quote
 from inferload.base import rundir
 from inferload.base.errors import UsageError, explained
 from inferload.base.numbers import plural, short
+from inferload.base.status_lines import progress
 from inferload.results.open_run import OpenRun
 
 from ..charts.load import FIGURES
@@ -66,7 +67,8 @@ def make_runs(opened: Sequence[OpenRun], folder: Path) -> tuple[str, Path]:
     """Write the page of runs; return (summary, index.html in the folder)."""
     parts = []
     by_scenario: dict[str, dict[str, list[Run]]] = {}
-    runs = [run for run in (read_run(each, _NAMES) for each in opened) if run.arm != WARMING]
+    read = (read_run(each, _NAMES) for each in progress.of(opened, f"reading {folder}", len(opened)))
+    runs = [run for run in read if run.arm != WARMING]
     if not runs:
         raise UsageError(f"{folder}: contains only runs that warmed a cache, which are not counted")
     for run in runs:

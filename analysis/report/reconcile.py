@@ -13,7 +13,7 @@ from typing import Literal
 import numpy as np
 
 from inferload.base.json_text import lines as json_lines
-from inferload.base.numbers import listed, number, whole
+from inferload.base.numbers import listed, number, time_unit, whole
 from inferload.figures.figure import Head
 from inferload.figures.pages import metric_names as names
 from inferload.figures.pages.page_kinds import PageKind, of_engine
@@ -34,7 +34,7 @@ from ..data.frames import RunFrames
 
 Outcome = Literal["adds up", "does not add up", "not known"]
 
-COLUMNS = ("band", "turns", "total, ms", *TITLES.values())
+COLUMNS: Sequence[str | Head] = ("band", "turns", Head("total", "total, ms"), *TITLES.values())
 
 SENT_COLUMNS = (
     "server",
@@ -399,10 +399,17 @@ def _sum(counts: Iterable[float | None]) -> int | None:
     return whole(sum(count for count in each if count is not None)) if None not in each else None
 
 
+def _scaled(value_ms: float | None, factor: float) -> str | None:
+    return None if value_ms is None else number(value_ms * factor)
+
+
 def tables(reconciled: Reconciled) -> tuple[Table, ...]:
     """Return the tables of the report: latency breakdown and checks."""
     note = "" if reconciled.sample is None else f"From {reconciled.sample}. "
-    note += "In milliseconds; means of the turns of each band, planned start to last token. "
+    averages = bands(reconciled.parts)
+    unit, factor = time_unit(band.total_ms for band in averages)
+    unit = "In seconds" if unit == "s" else "In milliseconds"
+    note += f"{unit}; means of the turns of each band, planned start to last token. "
     if reconciled.per_turn:
         note += "Queue, prefill and decode are reported by the server per turn."
     elif len(reconciled.parts) and timed(reconciled.parts).all():
@@ -412,8 +419,8 @@ def tables(reconciled: Reconciled) -> tuple[Table, ...]:
     else:
         note += "Queue, prefill and decode are not known per turn; the server has only means."
     rows = [
-        (band.label, band.turns, band.total_ms, *(band.means[name] for name in PARTS))
-        for band in bands(reconciled.parts)
+        (band.label, band.turns, *(_scaled(each, factor) for each in (band.total_ms, *map(band.means.get, PARTS))))
+        for band in averages
     ]
     checks = []
     for check in reconciled.checks:

@@ -1,6 +1,6 @@
 """Report of a run: timeline.csv, report.md and report.html, which is self-contained."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -8,6 +8,7 @@ from typing import Any
 from inferload.base import rundir
 from inferload.base.errors import explained
 from inferload.base.rundir import Mark
+from inferload.base.status_lines import progress
 from inferload.figures.figure import Head
 from inferload.figures.table import Table
 from inferload.results.open_run import OpenRun
@@ -21,6 +22,7 @@ from ..data.frames import RunFrames
 from ..data.partial_run import Notes
 from ..data.turn_frames import empty_turns
 from ..diagnosis.diagnose import Diagnoses, brief, causes, diagnose, json_text
+from ..diagnosis.whole_run import recorded_until
 from ..interop import locust_csv
 from ..interop import vllm_bench as vllmbench
 from ..pages import shell
@@ -53,8 +55,10 @@ class ReportOptions:
 def make(opened: OpenRun, options: ReportOptions = ReportOptions()) -> ReportFiles:
     """Write the report of a run directory; UsageError if it cannot be read or written."""
     # vLLM's format has a list of all turns, which does not fit into little memory anyway.
-    run = frames.load(opened, options.server_log, whole=options.vllm_bench is not None)
-    report = write(run, opened.path, options)
+    with progress.task(f"report of {opened.path}") as at:
+        run = frames.load(opened, options.server_log, whole=options.vllm_bench is not None)
+        at(0.2)  # this and the others: measured shares of the CPU time of a long run
+        report = write(run, opened.path, options, at=at)
     if options.vllm_bench is not None:
         vllmbench.write(run, options.vllm_bench)
     opened.close()  # there may be hundreds of runs
@@ -73,11 +77,22 @@ def make_of_locust(prefix: Path, scrapes: Sequence[Path], out: Path | None, opti
     return write(run, folder, options, locust_csv.tables(prefix, run))
 
 
-def write(run: RunFrames, folder: Path, options: ReportOptions, tables: tuple[Table, ...] = ()) -> ReportFiles:
-    """Write the files of a report; UsageError if they cannot be written. `tables`: placed before the others."""
+def write(
+    run: RunFrames,
+    folder: Path,
+    options: ReportOptions,
+    tables: tuple[Table, ...] = (),
+    at: Callable[[float], None] = lambda _share: None,
+) -> ReportFiles:
+    """Write the files of a report; UsageError if they cannot be written. `tables`: placed before the others.
+
+    `at`: called with the share that is done.
+    """
     notes = Notes((*run.notes, *([] if run.summary is None else run.summary.notes), *warnings(run)))
     table = timeline.build(run)
+    at(0.25)
     diagnoses = notes.unless_damaged("the diagnosis", lambda: diagnose(run, table)) or Diagnoses()
+    at(0.8)
     reconciled = (
         notes.unless_damaged("the comparison of client and server counters", lambda: reconcile.reconcile(run)) or EMPTY
     )
@@ -87,7 +102,11 @@ def write(run: RunFrames, folder: Path, options: ReportOptions, tables: tuple[Ta
         vllm_log.table(run.log),
     )
     drawn = pictures(run, table, reconciled.parts, notes, options.minute)
-    model = build(run, notes.all(), causes(diagnoses), cause=brief(diagnoses), prices=options.prices)
+    at(0.9)
+    killed = run.summary is None and run.others is None
+    until = notes.unless_damaged("the end of the records", lambda: recorded_until(run)) if killed else None
+    cause = "; ".join(filter(None, [until, brief(diagnoses)]))
+    model = build(run, notes.all(), causes(diagnoses), cause=cause, prices=options.prices)
     model = replace(model, tables=(*tables, *model.tables, *(table for table in more if table is not None)))
     report = ReportFiles(
         model.announced, folder / rundir.REPORT_MD, folder / rundir.REPORT_HTML, folder / rundir.TIMELINE

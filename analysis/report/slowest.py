@@ -1,9 +1,10 @@
 """Table of the slowest turns of a run."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from inferload.base.numbers import number, time_unit
 from inferload.figures.figure import Head
 from inferload.figures.table import Cell, Table
 from inferload.figures.turn_figures import E2E_PLANNED, OF_TURN, TTFT
@@ -13,18 +14,15 @@ from ..data.frames import RunFrames
 from ..data.turn_frames import LONGEST_GAP
 
 SHOWN = 15
-_OF_STREAMS = (TTFT.head(), "longest gap, ms", "output tokens")
-COLUMNS: list[str | Head] = [
-    "turn",
-    "class",
-    "planned at, s",
+_LONGEST = Head("longest gap, ms")
+_OF_STREAMS = (TTFT.head(), _LONGEST, Head("output tokens"))
+COLUMNS = [
+    *map(Head, ("turn", "class", "planned at, s")),
     *(figure.head() for figure in OF_TURN),
-    "longest gap, ms",
-    "input tokens",
-    "cached",
-    "output tokens",
-    "worker",
+    _LONGEST,
+    *map(Head, ("input tokens", "cached", "output tokens", "worker")),
 ]
+_TIMES = (*(figure.key for figure in OF_TURN), LONGEST_GAP)
 
 
 def table(run: RunFrames) -> Table | None:
@@ -39,29 +37,32 @@ def table(run: RunFrames) -> Table | None:
         slowest = so_far[np.argsort(-so_far[E2E_PLANNED.key], kind="stable")[:SHOWN]]
     if not len(slowest):
         return None
-    rows: list[Sequence[Cell]] = [_row(slowest, row) for row in range(len(slowest))]
-    columns = COLUMNS
-    if not known(slowest[TTFT.key]).any():
-        shown = [at for at, column in enumerate(COLUMNS) if column not in _OF_STREAMS]
-        columns, rows = [COLUMNS[at] for at in shown], [[row[at] for at in shown] for row in rows]
+    scales = {name: time_unit(slowest[name].tolist()) for name in _TIMES}
+    rows: list[Sequence[Cell]] = [_row(slowest, row, scales) for row in range(len(slowest))]
+    units = {name: unit for name, (unit, _) in scales.items()}
+    heads = {figure.head(): figure.head(unit=units[figure.key]) for figure in OF_TURN}
+    heads |= {_LONGEST: Head(f"longest gap, {units[LONGEST_GAP]}", _LONGEST.text)}
+    shown = [at for at, head in enumerate(COLUMNS) if head not in _OF_STREAMS or known(slowest[TTFT.key]).any()]
+    columns = [heads.get(COLUMNS[at], COLUMNS[at]) for at in shown]
+    rows = [[row[at] for at in shown] for row in rows]
     note = "By E2E from the plan; successful turns of the measure phase, without cancelled ones."
     return Table("slowest", "Slowest turns", columns, rows, note)
 
 
 _NEEDED = (
     *("session_id", "turn_index", "class", "worker", "phase", "ok", "planned_s"),
-    *(*(figure.key for figure in OF_TURN), LONGEST_GAP),
+    *_TIMES,
     *("input_tokens", "cached_tokens", "output_tokens"),
 )
 
 
-def _row(turns: Frame, row: int) -> Sequence[Cell]:
+def _row(turns: Frame, row: int, scales: Mapping[str, tuple[str, float]]) -> Sequence[Cell]:
     counts = (turns.numbers(name)[row] for name in ("input_tokens", "cached_tokens", "output_tokens"))
     return (
         f"{turns['session_id'][row]}/{turns['turn_index'][row]}",
         str(turns["class"][row]),
         f"{turns['planned_s'][row]:.1f}",
-        *(float(turns[name][row]) for name in (*(figure.key for figure in OF_TURN), LONGEST_GAP)),
+        *(number(float(turns[name][row]) * factor) for name, (_, factor) in scales.items()),
         *(None if np.isnan(count) else int(count) for count in counts),
         str(turns["worker"][row]),
     )

@@ -62,7 +62,7 @@ class Figure(Struct, frozen=True, eq=False, kw_only=True):
         """Return the name of a column with one of its statistics, such as `ttft_ms_p95`."""
         return f"{self.key}_{statistic}"
 
-    def head(self, statistic: str = "") -> Head:
-        """Head of a column or row: title, statistic and unit, such as `TTFT p95, ms`."""
-        title = f"{self.title} {statistic}".rstrip()
-        return Head(f"{title}, {self.unit}" if self.unit else title, self.key)
+    def head(self, statistic: str = "", unit: str = "") -> Head:
+        """Head of a column or row: title, statistic and unit, such as `TTFT p95, ms`. `unit`: of its values, if another one."""
+        title, unit = f"{self.title} {statistic}".rstrip(), unit or self.unit
+        return Head(f"{title}, {unit}" if unit else title, self.key)

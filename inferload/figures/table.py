@@ -32,18 +32,17 @@ Cell = str | float | Head | Detailed | None
 
 
 class Table(Struct, frozen=True):
-    """One table; the first column names the row. `key`: its anchor on a page; `folded`: a page shows it on request."""
+    """One table; the first column names the row. `key`: its anchor on a page."""
 
     key: str
     title: str
     columns: Sequence[str | Head]
     rows: Sequence[Sequence[Cell]]
     note: str = ""
-    folded: bool = False
 
     def shown(self, cell: Cell) -> str:
         """Return the text of a cell, as on a page."""
-        return _shown(cell, NOT_KNOWN, detailed=True)
+        return cell_text(cell, detailed=True)
 
     @property
     def texts(self) -> list[list[str]]:
@@ -51,10 +50,11 @@ class Table(Struct, frozen=True):
         return [[self.shown(cell) for cell in row] for row in self.rows]
 
     def in_words(self, column: int) -> bool:
-        """Return True if a column holds text, which is aligned left, and not numbers."""
+        """Return True if a column holds text, which is aligned left, and not numbers, whatever their details."""
         if column == 0:
             return True
-        cells = [text for row in self.rows if (text := self.shown(row[column])) not in ("", NOT_KNOWN, NOT_MEASURED)]
+        texts = (cell_text(row[column]) for row in self.rows)
+        cells = [text for text in texts if text not in ("", NOT_KNOWN, NOT_MEASURED)]
         return bool(cells) and (any(len(cell) > _LONG for cell in cells) or all(cell[0].isalpha() for cell in cells))
 
     def marked(self, caution: str) -> "Table":
@@ -67,9 +67,10 @@ def head_of(label: str | Head) -> Head:
     return label if isinstance(label, Head) else Head(label)
 
 
-def _shown(cell: Cell, unknown: str, detailed: bool) -> str:
+def cell_text(cell: Cell, unknown: str = NOT_KNOWN, detailed: bool = False) -> str:
+    """Return the text of a cell. `unknown`: of None; `detailed`: with its detail."""
     if isinstance(cell, Detailed):
-        value = _shown(cell.value, unknown, detailed)
+        value = cell_text(cell.value, unknown, detailed)
         return f"{value} {cell.detail}" if detailed else value
     if isinstance(cell, Head):
         return cell.text
@@ -87,7 +88,7 @@ def _aligned(cells: Sequence[str], *, left: bool) -> list[str]:
 def text(table: Table) -> str:
     """Format a table for a terminal: title, indented rows, note."""
     rows = [[head_of(head).text for head in table.columns]]
-    rows += [[_shown(cell, "-", detailed=False) for cell in row] for row in table.rows]
+    rows += [[cell_text(cell, "-") for cell in row] for row in table.rows]
     columns = [
         _aligned([escaped(cell) for cell in cells], left=table.in_words(column))
         for column, cells in enumerate(zip(*rows, strict=True))

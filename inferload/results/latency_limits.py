@@ -12,11 +12,12 @@ IN_RANGE = 3.0  # a limit above so many times the highest value is not drawn: th
 
 
 class LatencyLimit(Struct, frozen=True):
-    """Limit on a measure in ms, as displayed at its line."""
+    """Limit on a measure in ms, as displayed at its line: of an SLO, or of a gate."""
 
     measure: str
     limit_ms: float
     text: str
+    is_gate: bool = False
 
 
 def latency_limits(slos: Mapping[str, Mapping[str, float]], gates: Sequence[str]) -> list[LatencyLimit]:
@@ -33,5 +34,5 @@ def latency_limits(slos: Mapping[str, Mapping[str, float]], gates: Sequence[str]
         except GateError:  # a condition that stopped the run, or a summary of another version
             continue
         if gate.name in MEASURE_NAMES and gate.limit > 0:
-            limits.append(LatencyLimit(gate.name, gate.limit, gate.text))
+            limits.append(LatencyLimit(gate.name, gate.limit, gate.text, is_gate=True))
     return limits

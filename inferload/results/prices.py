@@ -11,7 +11,7 @@ from typing import Any
 
 from msgspec import Struct, structs
 
-from inferload.base.errors import UsageError
+from inferload.base.errors import UsageError, instead
 
 _PER = 1e6
 _SECONDS_PER_HOUR = 3600.0
@@ -92,7 +92,7 @@ def from_document(document: Any, where: str) -> Prices:
         raise UsageError(f"{where}: is {document!r}; write keys such as {{gpu_hour: 2.5}}")
     values = {str(key): value for key, value in document.items()}
     if unknown := sorted(values.keys() - _FLAGS.keys()):
-        raise UsageError(f"{where}: unknown key {unknown[0]}; known are {', '.join(_FLAGS)}")
+        raise UsageError(f"{where}: unknown key {unknown[0]}; {instead(unknown[0], _FLAGS)}")
     return _checked(values, {key: f"{where}: {key}" for key in _FLAGS})
 
 

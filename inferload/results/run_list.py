@@ -6,9 +6,10 @@ from pathlib import Path
 from msgspec import Struct
 
 from inferload.base import rundir
+from inferload.base.clock import NS_PER_S
 from inferload.base.errors import UsageError
 from inferload.base.escaping import encodable
-from inferload.base.numbers import short
+from inferload.base.numbers import duration, number, short
 from inferload.figures.rate_figures import OUTPUT
 from inferload.figures.turn_figures import ITL, TTFT
 from inferload.results.documents.manifest_document import Manifest
@@ -25,15 +26,19 @@ _DIGITS = 12  # of a digest
 class ListedRun(Struct, frozen=True):
     """One run directory. `state`: of its outcome, `incomplete` without a summary, `unreadable` if a document is damaged.
 
+    `load`, `measured`: as text; `-` if not known. `server`: its addresses, model, and variant or engine.
+
     `figures`: as text, in the order of `FIGURES`; `~` marks a percentile with fewer than 10 samples beyond it. `values`: the
-    same as numbers. `notes`: of the summary.
+    same as numbers. `notes`: of the summary, and the marks of `inferload mark`.
     """
 
     name: str
     started_at: str
     scenario: str
     program: str
-    server: str
+    load: str
+    measured: str
+    server: tuple[str, ...]
     state: str
     headline: str
     invalid: bool  # measurement: its figures are marked
@@ -53,7 +58,8 @@ class ListedRun(Struct, frozen=True):
     @property
     def words(self) -> str:
         """Return all texts of the entry in lower case, for a search."""
-        texts = (self.name, self.started_at, self.series, self.server, self.state, self.headline, *self.notes)
+        known = (self.name, self.started_at, self.series, self.load, self.state, self.headline)
+        texts = (*known, *self.server, *self.notes)
         return " ".join(texts).casefold()
 
 
@@ -107,30 +113,48 @@ class RunList:
 
 def listed(run: OpenRun) -> ListedRun:
     """Return the entry of a run directory; damaged documents give an entry without figures."""
-    manifest, summary = Manifest(), None
+    manifest, summary, marks = Manifest(), None, []
     state, headline = "incomplete", "no summary: the run is under way, or was killed"
     try:
-        manifest = run.manifest
+        manifest, marks = run.manifest, run.marks
         if run.has(rundir.SUMMARY):
             summary = run.summary
             state, headline = summary.outcome.state, summary.outcome.headline
     except UsageError as damage:
         state, headline = "unreadable", encodable(str(damage))
-    engine, model = manifest.engine or "unknown", manifest.model or "unknown"
+    by_hand = [f"at {number(mark.t_s)} s: {mark.text}" for mark in marks if mark.kind == "mark"]
     figures, values = _figures(summary)
     return ListedRun(
         name=name_of(run.path),
         started_at=manifest.started_at,
         scenario=manifest.scenario.name,
         program=_program(manifest, run.path.name),
-        server=model if model == engine else f"{model} ({engine})",
+        load=_UNKNOWN if manifest.load is None else manifest.load.users_or_rate,
+        measured=_measured(manifest),
+        server=_server(manifest),
         state=state,
         headline=headline,
         invalid=summary is not None and summary.not_valid,
         figures=figures,
         values=values,
-        notes=() if summary is None else tuple(summary.notes),
+        notes=(*by_hand, *(() if summary is None else summary.notes)),
     )
+
+
+def _measured(manifest: Manifest) -> str:
+    """Return the length of the measure phase."""
+    phase = next((phase for phase in manifest.phases if phase.phase == "measure"), None)
+    if phase is None or phase.start_wall_ns is None or phase.end_wall_ns is None:
+        return _UNKNOWN
+    return duration((phase.end_wall_ns - phase.start_wall_ns) / NS_PER_S)
+
+
+def _server(manifest: Manifest) -> tuple[str, ...]:
+    """Return the addresses, the model, and the variant or else the engine; what is not known, or named before, is left out."""
+    urls = [target.url for target in manifest.targets] or [manifest.target or ""]
+    address = urls[0] if len(urls) == 1 else f"{urls[0]} and {len(urls) - 1} more"
+    names = (address.removeprefix("http://"), manifest.model, manifest.deployed.name or manifest.engine)
+    return tuple(dict.fromkeys(filter(None, names)))
 
 
 def _program(manifest: Manifest, name: str) -> str:

@@ -56,6 +56,7 @@ def build(data: SummaryInput) -> Results:
         **structs.asdict(figures.turns),
         by_phase={**phases, "all": _turns(tallies.total())},
         first_errors=list(troubles.first_errors),
+        last_ok_s=troubles.last_ok_s,
         remarks=remarks_block(measured, troubles.remarks),
     )
     results = Results.of_part(

@@ -75,12 +75,13 @@ class Gating(Struct, frozen=True):
 class Troubles(Struct, frozen=True):
     """Failures and oddities of all phases, the first of each kind, and requests that are no turns.
 
-    `stopped_answering`: None: turn records are missing.
+    `stopped_answering`, `last_ok_s`: None: turn records are missing.
     """
 
     first_errors: Sequence[documents.FirstError] = ()
     remarks: Mapping[str, documents.FirstExample] = field(default_factory=dict)
     stopped_answering: list[documents.Stopped] | None = None
+    last_ok_s: float | None = None
     other_requests: documents.OtherRequests = field(default_factory=lambda: documents.OtherRequests(sent=0, failed=0))
     canary: documents.Canary | None = None
     exceptions: documents.Exceptions = field(default_factory=lambda: documents.Exceptions(count=0))

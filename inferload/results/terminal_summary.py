@@ -23,7 +23,7 @@ from inferload.results import readers
 from inferload.results.documents import summary_document as documents
 from inferload.results.documents.figures_document import EarlierRun, Slo
 from inferload.results.documents.verdict_document import GateResult
-from inferload.results.tables.cells import statistic, statistic_head
+from inferload.results.tables.cells import row_of, statistic_head
 from inferload.results.tables.rate_tables import not_served
 from inferload.results.tables.server_tables import by_position, unknown_page
 from inferload.results.verdict import failures
@@ -58,7 +58,7 @@ def details(summary: documents.Summary, planned: str = "") -> str:
     parts += [table.text(shown.marked(caution)) for shown in tables]
     if not summary.servers:
         parts.append("server: nothing was scraped")
-    parts.append("\n".join(escaped(failures.stopped_text(entry)) for entry in summary.stopped_answering or ()))
+    parts.append("\n".join(escaped(failures.stopped_text(entry, summary)) for entry in summary.stopped_answering or ()))
     parts.append("\n".join(f"note: {escaped(note)}" for note in summary.notes))
     return "\n\n".join(filter(None, parts)) + "\n"
 
@@ -140,9 +140,7 @@ def _gate(gate: GateResult) -> str:
 
 def _latency(summary: documents.Summary) -> list[str]:
     rows = [
-        (figure.head(), *(statistic(block, name) for name in _STATISTICS))
-        for figure in HEADLINES
-        if (block := summary.latency_of(figure.key)).count
+        row_of(figure, block, _STATISTICS) for figure in HEADLINES if (block := summary.latency_of(figure.key)).count
     ]
     if not rows:
         return [_no_latency(summary)]
@@ -156,6 +154,8 @@ def _latency(summary: documents.Summary) -> list[str]:
 
 def _no_latency(summary: documents.Summary) -> str:
     """Return the line in place of the latencies. A turn that its caller cancelled early succeeded, and may have none."""
+    if not summary.window_s:
+        return "latency: nothing was measured"
     return f"latency: {'no successful turn has a first token' if summary.turns.ok else 'no turn succeeded'}"
 
 

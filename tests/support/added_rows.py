@@ -120,8 +120,13 @@ def of_turns(folder: Path) -> dict[str, object]:
         "target": summary["by_target"][long_run.TARGETS[0]]["latency"][KEY],
         "gates": [gate for gate in summary["verdict"]["gates"] if KEY in gate["gate"]],
         "terminal": TITLE in terminal_summary.brief(known),
-        "details": f"\n  {TITLE} " in terminal_summary.details(known),
-        "report": [table.key for table in run_tables.run_tables(known) for row in table.texts if row[0] == TITLE],
+        "details": f"\n  {TITLE}, " in terminal_summary.details(known),
+        "report": [
+            table.key
+            for table in run_tables.run_tables(known)
+            for row in table.texts
+            if row[0].startswith(f"{TITLE}, ")
+        ],
         "steps": any(getattr(head, "term", "") == KEY for head in run_tables._steps(known)[0].columns),
         "slowest": any(getattr(head, "term", "") == KEY for head in slowest.COLUMNS),
         "tiles": any(tile.label.term == KEY for tile in first_screen._tiles(known)),

@@ -137,6 +137,7 @@ class FakeProcess:
             outputs=SimpleNamespace(write=self._write),
             run_dir=folder / "chat" if headless else None,
             runs_folder=folder / "runs",
+            writing="writing the report",
         )
         settings = parse_settings([f"cache.arm={arm}", "phases.measure_s=10"])
         self.controller = Controller(

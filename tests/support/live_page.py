@@ -28,12 +28,12 @@ CHARTS = {
     "ITL, ms": ("itl_ms_p50", "itl_ms_p99"),
     "TPOT, ms": ("tpot_ms_p50", "tpot_ms_p95"),
     "E2E, ms": ("e2e_ms_p50", "e2e_ms_p95"),
-    "sessions and turns, /s": ("offered_sessions_per_s", "achieved_sessions_per_s", "turns_per_s"),
-    "output, tok/s": ("output_tok_per_s", "generation_tok_per_s"),
-    "prompt, tok/s": ("input_tok_per_s", "prompt_tok_per_s"),
-    "KV cache and cache hits, %": ("kv_cache_usage", "prefix_cache_hit_rate"),
-    "requests": ("in_flight", "users", "requests_running", "requests_waiting"),
-    "preemptions, /s": ("preemptions",),
+    "Sessions and turns, /s": ("offered_sessions_per_s", "achieved_sessions_per_s", "turns_per_s"),
+    "Output, tok/s": ("output_tok_per_s", "generation_tok_per_s"),
+    "Prompt, tok/s": ("input_tok_per_s", "prompt_tok_per_s"),
+    "KV cache and hits, %": ("kv_cache_usage", "prefix_cache_hit_rate"),
+    "Requests": ("in_flight", "users", "requests_running", "requests_waiting"),
+    "Preemptions, /s": ("preemptions",),
 }
 # Cells of the table of classes, and tiles after the run, by their path in summary.json.
 FIGURES = {
@@ -108,6 +108,18 @@ const polls = performance.getEntriesByType('resource').filter(({name}) => name.i
 return {...window.testDrawn, polls: polls.map(({duration}) => duration / 1000)};
 """
 _MARKS = "return [...document.querySelectorAll('.il-marks li span')].map(item => item.textContent)"
+# The place of the button that stops the run, before and after all texts above it are long.
+_STOP_PLACES = """
+const place = () => { const {x, y} = document.querySelector('.il-stop').getBoundingClientRect(); return [x, y + scrollY]; };
+const before = place();
+for (const name of ['badge', 'name', 'facts', 'reasons', 'measurement']) {
+  const node = document.querySelector(`.il-${name}`);
+  node.hidden = false;
+  node.textContent = 'a long text '.repeat(40);
+  delete node.dataset.texts;
+}
+return [before, place()];
+"""
 _BADGE = (
     "const badge = document.querySelector('.il-badge'); return badge ? [badge.dataset.state, badge.textContent] : null"
 )
@@ -121,6 +133,8 @@ _TILES = """
 return Object.fromEntries([...document.querySelectorAll('.il-tile')].filter(tile => !tile.hidden)
   .map(tile => [tile.querySelector('dt').textContent, tile.querySelector('dd').firstChild.data]))
 """
+_ABOVE = f"{_INKED} return charts().find(chart => titleOf(chart) === arguments[0]).dataset.above"
+_KEY = "return [...document.querySelectorAll('.il-key li')].map(item => item.textContent)"
 _LINKS = "return [...document.querySelectorAll('.il-links a')].map(link => [link.textContent, link.href])"
 
 
@@ -170,6 +184,15 @@ class LivePage(LocustPage):
         """Return the addresses of report, files and list of runs, by text of the link."""
         return dict(map(tuple, self.browser.execute_script(_LINKS)))
 
+    def limits_above(self, title: str) -> str:
+        """Return the words at the upper edge of a chart on limits above its axis."""
+        return str(self.browser.execute_script(_ABOVE, title))
+
+    def key(self) -> list[str]:
+        """Return the texts of the key to marks and limits."""
+        texts: list[str] = self.browser.execute_script(_KEY)
+        return texts
+
     def column(self, name: str) -> list[float | None]:
         """Return the points of a series; [None] before its first value."""
         points: list[float | None] = self.document()["series"]["points"]["columns"].get(name)
@@ -213,7 +236,7 @@ class LivePage(LocustPage):
 
     def steer(self, button: str, **fields: str) -> None:
         """Fill fields of the steering panel, and press a button of it."""
-        xpath = f"//form[@aria-label='Steer the load']//button[normalize-space()='{button}']"
+        xpath = f"//*[@id='inferload-live']//button[normalize-space()='{button}']"
         (pressed,) = self.until(lambda: self.browser.find_elements(By.XPATH, xpath), f"the button {button}")
         for name, text in fields.items():
             field = self.browser.find_element(By.NAME, name.replace("_", "-"))
@@ -263,7 +286,7 @@ def ended(page: LivePage, run_dir: Path) -> dict[str, Any]:
     page.until((run_dir / "summary.json").is_file, "the summary")
     summary = locust_process.summary_of(run_dir)
     state = summary["outcome"]["state"]
-    page.until(lambda: page.badge() == [state, state], "the outcome")
+    page.until(lambda: page.badge() == [state, state.capitalize()], "the outcome")
     return summary
 
 
@@ -274,10 +297,12 @@ def assert_figures(page: LivePage, summary: dict[str, Any]) -> None:
     """Compare tables, tiles and points with a summary."""
     assert page.error() == ""
     rows = page.table("By class")
-    parts = {"all (measure)": summary, **summary["by_class"]}
+    parts = {"All (measure)": summary, **summary["by_class"]}
     assert rows.keys() == parts.keys()
     for name, part in parts.items():
-        counts = {key: int(rows[name][key].replace(",", "")) for key in ("ok", "failed", "unfinished", "turns")}
+        counts = {
+            key: int(rows[name][key.capitalize()].replace(",", "")) for key in ("ok", "failed", "unfinished", "turns")
+        }
         assert counts == {key: part["turns"]["sent" if key == "turns" else key] for key in counts}
         _assert_close(rows[name], part, FIGURES)
     _assert_close(page.tiles(), summary, TILES)
@@ -328,6 +353,8 @@ def walk(
     page.choose_first(scenario)
     page.begin(levels.first)
     _drawn_in_time(page)
+    before, after = page.browser.execute_script(_STOP_PLACES)
+    assert before == after, "texts do not move the button that stops the run"
     _steered(page, levels)
     if watched is not None:
         watched()
@@ -390,21 +417,23 @@ def _steered(page: LivePage, levels: Levels) -> None:
 
 def _ended_view(page: LivePage, run_dir: Path, summary: dict[str, Any]) -> None:
     """Badge, figures and marks of an ended run are those of its files."""
-    page.until(lambda: page.badge() == [summary["outcome"]["state"]] * 2, "the outcome")
+    page.until(
+        lambda: page.badge() == [summary["outcome"]["state"], summary["outcome"]["state"].capitalize()], "the outcome"
+    )
     assert_figures(page, summary)
     recorded = [json.loads(line)["text"] for line in (run_dir / "marks.jsonl").read_text().splitlines()]
     assert sorted(page.marks()) == sorted(recorded)
     stopped = recorded.index("stopped by the web UI")
     assert [text for text in recorded[stopped:] if text.startswith("ramp by hand ended with the load at ")] != []
     folder = f"{page.url}inferload/runs/{quote(run_dir.name)}"
-    files = {text: url for text, url in page.files().items() if text not in ("runs", "Locust")}
-    assert files.pop("report") == f"{folder}/report.html"
+    files = {text: url for text, url in page.files().items() if text not in ("Runs", "Locust")}
+    assert files.pop("Report") == f"{folder}/report.html"
     assert files == {name: f"{folder}/{name}" for name in ("summary.json", "timeline.csv", "turns.zip", "run.zip")}
 
 
 def _report(page: LivePage, summary: dict[str, Any]) -> None:
     with chromium.without_charts(page.browser):
-        page.follow("report")
+        page.follow("Report")
         page.until(lambda: page.browser.title.startswith(summary["outcome"]["headline"]), "the report")
     page.browser.back()
     page.until(page.badge, "the live view")
@@ -413,7 +442,7 @@ def _report(page: LivePage, summary: dict[str, Any]) -> None:
 def repeat(page: LivePage, run_dir: Path) -> None:
     """Repeat the run from the list with a new seed, and stop it once turns of each class have ended and every chart has a line."""
     over = page.badge()
-    page.follow("runs")
+    page.follow("Runs")
     page.click("//button[@aria-label='rerun run']")
     page.click("//button[@aria-label='rerun run with a new seed']")
     page.until(lambda: page.browser.current_url == page.url, "Locust's page")
@@ -427,11 +456,11 @@ def repeat(page: LivePage, run_dir: Path) -> None:
 def has_turns_of_all_classes(page: LivePage) -> bool:
     """Return True if two turns of each class have ended."""
     rows = page.table("By class").values()
-    return bool(rows) and all(row["ok"] not in (UNKNOWN, "0", "1") for row in rows)
+    return bool(rows) and all(row["Ok"] not in (UNKNOWN, "0", "1") for row in rows)
 
 
 def _compared(page: LivePage) -> None:
-    page.follow("runs")
+    page.follow("Runs")
     page.click("//input[@aria-label='run as baseline']")
     page.click("//input[@aria-label='run-2 as candidate']")
     with chromium.without_charts(page.browser):

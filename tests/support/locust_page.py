@@ -72,6 +72,23 @@ class LocustPage:
         """Return the scenarios of the select."""
         return [option.get_attribute("value") or "" for option in self._scenario().options]
 
+    def field_error(self) -> str:
+        """Return the error at a field of the form; empty if there is none."""
+        return str(
+            self.browser.execute_script("return document.getElementById('inferload-field-error')?.innerText ?? ''")
+        )
+
+    def note(self) -> str:
+        """Return the note on the run whose values the form has; empty if there is none."""
+        return str(self.browser.execute_script("return document.getElementById('inferload-note')?.innerText ?? ''"))
+
+    def refused(self) -> list[str]:
+        """Return the scenarios of the form that cannot be chosen."""
+        options = "document.getElementById('inferload-scenario-select').options"
+        return list(
+            self.browser.execute_script(f"return [...{options}].filter(each => each.disabled).map(each => each.value)")
+        )
+
     # -- actions
 
     def press(self, label: str) -> None:

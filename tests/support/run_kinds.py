@@ -6,6 +6,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+import msgspec
+import summaries
 import synthetic_run as synthetic
 from inferload.analysis.report import multi_run_page, report, search_page
 
@@ -22,14 +24,14 @@ def pages(folder: Path) -> dict[str, Path]:
 
 
 def summary(**changes: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a summary of a run whose gates passed, with changed keys of its blocks."""
+    """Return a summary of a run whose gates passed, with changed keys of its blocks, and its outcome."""
     document = copy.deepcopy(synthetic.SUMMARY)
     document["verdict"] |= {"gates": [{"gate": "p99(itl_ms) < 50", "value": 38.0, "passed": True}], "passed": True}
     document["turns"]["by_phase"]["all"] |= {"ok": 44, "failed": 0}
-    document["outcome"] = {"state": "passed", "headline": "passed: 1 of 1 gate passed", "exit_code": 0}
+    del document["outcome"]
     for block, change in changes.items():
         document[block] = {**document[block], **change} if isinstance(document.get(block), dict) else change
-    return document
+    return document | {"outcome": msgspec.to_builtins(summaries.summary(document).outcome)}
 
 
 def _reason(text: str, code: str, phase: str = "measure", level: str = "invalid") -> dict[str, Any]:
@@ -46,10 +48,29 @@ def _load(users_or_rate: str, detail: str = "") -> dict[str, Any]:
 
 def _overloaded() -> dict[str, Any]:
     text = "overloaded: 12 turns/s offered and 8.1 ended; the turns in flight grew by 3.9/s; latencies depend on the duration"
-    reasons = [_reason(text, "overload"), _reason("the client was late at its start", "client_delay", "warmup")]
+    reasons = [
+        _reason(text, "overload", level="suspect"),
+        _reason("151 of 232 turns were still streaming", "unfinished_drain"),
+        _reason("the client was late at its start", "client_delay", "warmup"),
+    ]
+    grew = {"lasts_s": 9.0, "offered_per_s": 12.0, "ended_per_s": 8.1, "growth_per_s": 3.9, "low_per_s": 3.0}
+    grew |= {"high_per_s": 4.8, "state": "overloaded"}
+    return summary(verdict={"measurement": "invalid", "reasons": reasons}, growth=grew)
+
+
+def _dead() -> dict[str, Any]:
+    """Return the summary of a run whose server was killed."""
+    lost = {"connect": 37, "cut": 3}
+    error = {"text": f"no connection to {synthetic.TARGET}: Connection refused", "at_s": 8.46, "worker": "w0"}
+    counts = {"sent": 44, "ok": 4, "failed": 40, "unfinished": 0, "by_failure": lost}
     return summary(
-        verdict={"measurement": "invalid", "reasons": reasons},
-        outcome={"state": "invalid", "headline": f"invalid: {text}", "exit_code": 3},
+        turns=counts
+        | {"by_phase": {"all": counts, "measure": counts}, "last_ok_s": 8.3}
+        | {"first_errors": [error | {"failure": "connect", "status": None, "class": "chat"}]},
+        stopped_answering=[{"target": synthetic.TARGET, "at_s": 8.4, "by_failure": lost}],
+        measure_from_s=2.0,
+        window_s=9.0,
+        verdict={"gates": [], "passed": False},
     )
 
 
@@ -60,7 +81,7 @@ def _own_tasks() -> dict[str, Any]:
         turns={**nothing, "by_phase": {"all": nothing, "measure": nothing}, "by_failure": {}, "first_errors": []},
         latency={name: {"count": 0} for name in synthetic.SUMMARY["latency"]},
         other_requests={"sent": 120, "failed": 2, "by_name": names},
-        outcome={"state": "failed", "headline": "failed: 2 of 120 other requests failed", "exit_code": 1},
+        verdict={"gates": [], "passed": False},
     )
 
 
@@ -132,11 +153,11 @@ _SIMULATED: dict[str, Any] = {"engine": "simulator", "targets": SIMULATED}
 KINDS: Mapping[str, Callable[[Path], Path]] = {
     "passed": _run(lambda: summary(run={"engine": "simulator"}), **_SIMULATED, load=_load("30 users")),
     "failed": _run(lambda: copy.deepcopy(synthetic.SUMMARY)),
+    "dead server": _run(_dead, load=_load("8/s constant", "session starts")),
     "overloaded": _run(_overloaded, load=_load("12/s Poisson", "session starts")),
     "invalid": _run(
         lambda: summary(
-            verdict={"measurement": "invalid", "reasons": [_reason("the client was late by 14 ms", "client_delay")]},
-            outcome={"state": "invalid", "headline": "invalid: the client was late by 14 ms", "exit_code": 3},
+            verdict={"measurement": "invalid", "reasons": [_reason("the client was late by 14 ms", "client_delay")]}
         )
     ),
     "own tasks": _run(_own_tasks, load=_load("10 users")),

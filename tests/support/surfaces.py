@@ -35,7 +35,7 @@ def check(run_dir: Path, code: int, text: str, state: str, headline: str, *, rai
     stated_in = [line for line in markdown.replace("\\", "").splitlines()[:4] if stated["headline"] in line]
     assert stated_in, "the first paragraph of report.md"
     assert f"<title>{stated['headline']} · " in page
-    assert f'<body class="{state.replace(" ", "-")}">' in page
+    assert f'<body class="{state.replace(" ", "-")}"' in page
     _check_load(run_dir, text, markdown, page)
     _check_junit(run_dir, summary)
     assert f"**run**: {stated['headline']}" in run_dir.with_name("gates.md").read_text()

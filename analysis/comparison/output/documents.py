@@ -21,6 +21,7 @@ def document(comparisons: Sequence[Comparison]) -> dict[str, Any]:
     return {
         "format": 1,
         "baseline": comparisons[0].baseline.label,
+        "names": {side.label: side.name for side, _ in table_rows(comparisons) if side.name},
         "cost": costs.document([side for side, _ in table_rows(comparisons)]),
         "front": None if (found := front.of_comparisons(comparisons)) is None else found.document,
         "candidates": [_comparison_document(comparison) for comparison in comparisons],
@@ -136,6 +137,10 @@ def junit(comparisons: Sequence[Comparison]) -> str:
             failures=str(sum(kind == _FAILURE for _, kind, _ in cases)),
             skipped=str(sum(kind == _SKIPPED for _, kind, _ in cases)),
         )
+        shortened = [side for side in (comparison.baseline, comparison.candidate) if side.name]
+        properties = ElementTree.SubElement(suite, "properties") if shortened else suite
+        for side in shortened:
+            ElementTree.SubElement(properties, "property", name=side.label, value=side.name)
         for name, kind, message in cases:
             case = ElementTree.SubElement(suite, "testcase", classname=label, name=name)
             if kind == _PASSED and message:

@@ -2,12 +2,15 @@
 
 from collections.abc import Sequence
 
+from msgspec.structs import replace
+
 from inferload.base.numbers import NOT_MEASURED, listed, number, plural
 from inferload.figures.figure import Head
 from inferload.figures.rate_figures import OUTPUT, TURNS
 from inferload.figures.table import Cell, Table
 from inferload.figures.turn_figures import E2E, TPOT, TTFT
 
+from ...data import changes
 from ...data.figures import OF_TEXTS, TABLE, Term
 from ...pages.texts import Name
 from ..best import BestSide, Decision
@@ -30,6 +33,12 @@ def sides(rows_of: Sequence[TableRow]) -> Table:
     return Table("sides", "Configurations", ["configuration", "runs", *(term.head for term in shown)], rows, note)
 
 
+def names(sides: Sequence[Side]) -> list[Table]:
+    """Return the names of the directories and files that the labels shorten; no table without any."""
+    rows = dict.fromkeys((side.part_of or side.label, side.name) for side in sides if side.name)
+    return [Table("names", "Names", ("configuration", "run"), [*rows])] if rows else []
+
+
 def _shown(rows_of: Sequence[TableRow]) -> Sequence[Term]:
     """Return the figures of a table of configurations: of requests of texts those that are known."""
     known = [term for term in (OF_TEXTS, *TABLE) if any(side.mean(term.name) is not None for side, _ in rows_of)]
@@ -41,7 +50,9 @@ def _value(side: Side, base: Side | None, term: Term, answer: str = "") -> Cell:
     value, before = side.mean(term.name), None if base is None else base.mean(term.name)
     if value is None or not before:
         return value
-    return f"{number(value, 4)} {value / before - 1:+.2%} {answer}".rstrip()
+    ratio = value / before
+    change = f"({changes.signed(ratio)})" if changes.is_factor(ratio) else changes.signed(ratio)
+    return f"{number(value, 4)} {change} {answer}".rstrip()
 
 
 def together(comparisons: Sequence[Comparison]) -> Table:
@@ -87,7 +98,14 @@ def effects(comparison: Comparison) -> Table:
                 answer(row, comparison),
             )
         )
-    return Table("effects", "", columns, rows)
+    return _without_empty(Table("effects", "", columns, rows))
+
+
+def _without_empty(shown: Table) -> Table:
+    """Return a table without the columns that say nothing in any row, such as p without a test."""
+    said = [at for at in range(len(shown.columns)) if any(row[at] != "" for row in shown.rows)]
+    rows = [[row[at] for at in said] for row in shown.rows]
+    return replace(shown, columns=[shown.columns[at] for at in said], rows=rows)
 
 
 def same(comparison: Comparison) -> str:
@@ -100,7 +118,7 @@ def answer(row: FigureRow, comparison: Comparison) -> str:
 
 
 def _change(row: FigureRow | None) -> str:
-    return "" if row is None or row.change is None else f"{row.change:+.2%}"
+    return "" if row is None or row.ratio is None else changes.signed(row.ratio)
 
 
 def _difference(row: FigureRow | None) -> str:
@@ -116,7 +134,7 @@ def interval(row: FigureRow) -> str:
     effect = row.effect
     if effect is None or effect.low is None or effect.high is None:
         return ""
-    return f"{effect.low - 1:+.1%} to {effect.high - 1:+.1%}"
+    return changes.interval(effect.low, effect.high)
 
 
 def p_text(p: float) -> str:
@@ -132,7 +150,7 @@ def best(decisions: Sequence[Decision], *, whole: bool = True) -> list[Table]:
     rows = [_best_row(best, whole) for decision in decisions for best in decision.results]
     tests = ("95 % CI", "p") if whole else ()
     columns = ("goal", "best", "best value", "closest", "change", *tests, "answer")
-    return [Table("best", "Best by goal", columns, rows)] if rows else []
+    return [_without_empty(Table("best", "Best by goal", columns, rows))] if rows else []
 
 
 def _best_row(best: BestSide, whole: bool) -> Sequence[Cell]:
@@ -179,6 +197,6 @@ def gains(base: Side, side: Side) -> list[str]:
         elif term.figure is OUTPUT:
             gain = f"{after / before:.2f}x"
         else:
-            gain = f"{'↓' if after < before else '↑'} {abs(after / before - 1):.1%}"
+            gain = f"{'↓' if after < before else '↑'} {changes.size(after / before)}"
         lines.append(f"  {title}: {gain}")
     return lines

@@ -13,6 +13,7 @@ from inferload.results.statistics.not_served import LEVEL as NOT_SERVED_LEVEL
 from inferload.results.statistics.paired_runs import ALPHA, OTHERS_ALONE, POWER
 from inferload.turns.states import DROPPED, FAILED, UNFINISHED
 
+from ...data import changes
 from ...data.figures import OF_GOALS
 from ...pages import texts, wording
 from ...pages.texts import Name, tr
@@ -73,7 +74,7 @@ def _primary(comparison: Comparison) -> str:
         return f"no difference in {row.figure.title} ({change}, {tables.same(comparison)})"
     if row.answer == "no difference found":
         size = None if row.effect is None else row.effect.detectable
-        known = f"smallest detectable change {size or 0:.1%} at a power of {POWER:g}"
+        known = f"smallest detectable change {changes.size(1 + (size or 0))} at a power of {POWER:g}"
         detectable = "the smallest detectable change is not known" if size is None else known
         return f"no difference found in {row.figure.title} ({change}); {detectable}"
     if comparison.occasions is None:
@@ -113,10 +114,9 @@ def collapses(comparison: Comparison) -> tuple[str, str]:
 
 def change_text(row: FigureRow) -> str:
     """Format the change of a figure in words, with its interval."""
-    if row.change is None:
+    if row.ratio is None:
         return NOT_KNOWN
-    moved = "higher" if row.change > 0 else "lower"
-    change = f"{abs(row.change):.1%} {moved}" if abs(row.change) >= 5e-4 else "unchanged"
+    change = changes.in_words(row.ratio)
     interval = tables.interval(row)
     return f"{change} (95 % CI {interval})" if interval else change
 
@@ -220,6 +220,7 @@ def contents(rows: Sequence[TableRow], comparisons: Sequence[Comparison], arms: 
         simulated(sides),
         none_left(best),
         [
+            *tables.names(sides),
             *classes.table(comparisons),
             *(each.question.table for each in comparisons if each.question),
             tables.sides(rows),
@@ -256,7 +257,7 @@ def text(comparisons: Sequence[Comparison]) -> str:
     all_of, several = _contents(comparisons), len(comparisons) > 1
     parts = [*map(tr, (*all_of.none_left, *all_of.simulated))]
     parts += [_text(tables.together(comparisons))] if several else []
-    parts += [_text(shown) for shown in all_of.tables if shown.key in ("question", "cost", "front", "suffers")]
+    parts += [_text(shown) for shown in all_of.tables if shown.key in ("names", "question", "cost", "front", "suffers")]
     parts.append(tr(all_of.cost))
     for index, each in enumerate(all_of.compared):
         shown = [] if several and index < len(comparisons) else ["", _text(each.effects)]
@@ -301,7 +302,8 @@ def _bullets(lines: Sequence[str]) -> str:
 
 def block(comparisons: Sequence[Comparison]) -> str:
     """Format `--format block`: a row per figure and a column per side, then gains and remarks of each candidate."""
-    lines = [table.text(tables.block([side for side, _ in table_rows(comparisons)]))]
+    sides = [side for side, _ in table_rows(comparisons)]
+    lines = [table.text(shown) for shown in (tables.block(sides), *tables.names(sides))]
     for comparison in comparisons:
         lines += ["", headline(comparison), f"[gains of {comparison.candidate.label}]"]
         lines += [] if comparison.differences.refusals else tables.gains(*comparison.paired)

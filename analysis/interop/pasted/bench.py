@@ -1,13 +1,12 @@
 """Translation of a `vllm bench serve` command line into a scenario file. No I/O."""
 
-import difflib
 import math
 import shlex
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from inferload.base.errors import UsageError
+from inferload.base.errors import UsageError, instead
 from inferload.base.redaction import without_userinfo
 from inferload.client.endpoints.dialect import DIALECTS
 from inferload.scenario.files.yaml_text import as_yaml, parse
@@ -112,8 +111,7 @@ def _read_options(bench: Translation, words: Sequence[str]) -> None:
         option = table.OPTIONS.get(name)
         bench.words += [flag, *_shown(name, values)] if flag else values
         if flag and option is None:
-            near = difflib.get_close_matches(name, table.OPTIONS, n=1)
-            hint = table.REPLACED.get(name) or (f"did you mean --{near[0]}?" if near else "")
+            hint = table.REPLACED.get(name) or instead(flag, [f"--{known}" for known in table.OPTIONS], "")
             bench.unsupported.append(f"{flag}: no option of vllm bench serve" + (f"; {hint}" if hint else ""))
             continue
         takes = 0 if option is None or isinstance(option.read, bool) else len(values) if option.many else 1

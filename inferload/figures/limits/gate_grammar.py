@@ -6,8 +6,8 @@
 import math
 import re
 from collections.abc import Sequence
-from difflib import get_close_matches
 
+from inferload.base.errors import instead, near
 from inferload.figures import client_figures, rate_figures, turn_figures
 from inferload.figures.limits.gate import COMPARE, Gate, GateError
 from inferload.figures.servers import server_figures
@@ -78,8 +78,7 @@ def parse(text: str) -> Gate:
 def check_class(gate: Gate, classes: Sequence[str] | None) -> None:
     """Raise GateError if a gate names an unknown class. `classes`: None if they are not known before the run."""
     if gate.class_name is not None and classes is not None and gate.class_name not in classes:
-        nearest = get_close_matches(gate.class_name, classes, 1, cutoff=0.5)
-        hint = f"did you mean {nearest[0]}?" if nearest else f"the scenario has {', '.join(classes)}"
+        hint = instead(gate.class_name, classes)
         raise GateError(gate.text, gate.text.index("{") + 1, f"unknown class {gate.class_name}; {hint}")
 
 
@@ -98,8 +97,8 @@ def _quantile_of(text: str, word: str, at: int) -> float | None:
         return None
     digits = re.fullmatch(r"p(\d{1,2}(?:\.\d+)?|\d{3,6})", word)
     if digits is None:
-        nearest = get_close_matches(word, [*STATISTICS, "p50", "p90", "p95", "p99", "p999"], 1)
-        hint = f"did you mean {nearest[0]}?" if nearest else "use mean, min, max or a percentile such as p99"
+        known = [*STATISTICS, "p50", "p90", "p95", "p99", "p999"]
+        hint = instead(word, known, "use mean, min, max or a percentile such as p99")
         raise GateError(text, at, f"{word} is no statistic; {hint}")
     number = digits.group(1)
     q = float(number) / 100 if len(number) <= 2 or "." in number else int(number) / 10 ** len(number)
@@ -146,9 +145,14 @@ def _check_selector(gate: Gate, text: str) -> None:
 def _check_name(text: str, name: str, at: int, valid: tuple[str, ...], kind: str) -> None:
     if name in valid:
         return
-    nearest = get_close_matches(name, valid, 1, cutoff=0.5)
-    hint = f"did you mean {nearest[0]}?" if nearest else f"valid are {', '.join(valid)}"
+    others = NAMES_WITH_STATISTIC if valid is PLAIN_NAMES else PLAIN_NAMES
+    meant = near(name, (*valid, *others))
+    hint = instead(name, valid) if meant in (None, *valid) else f"did you mean {_written(str(meant))}?"
     raise GateError(text, at, f"unknown {kind} {name}; {hint}")
+
+
+def _written(name: str) -> str:
+    return name if name in PLAIN_NAMES else _with_statistics(name)
 
 
 class _Tokens:

@@ -30,7 +30,7 @@ from inferload.figures.servers.server_formulas import Count, Gauge, HistogramMea
 from inferload.figures.servers.tier_figures import Tiers
 
 _COMPUTED = ("source", names.LOCAL_COMPUTE)
-_KV, _OUTPUT, _PROMPT, _REQUESTS = ("KV cache and cache hits, %", "output, tok/s", "prompt, tok/s", "requests")
+_KV, _OUTPUT, _PROMPT, _REQUESTS = ("KV cache and hits, %", "output, tok/s", "prompt, tok/s", "requests")
 _BLOCKS_IN_USE = f"{names.KV_CACHE_USAGE}: blocks in use by requests; cached blocks that no request uses count as free"
 
 

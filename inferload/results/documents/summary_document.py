@@ -108,6 +108,12 @@ class Turns(TurnCounts, frozen=True, kw_only=True):
             "the earliest error of each class of failure, HTTP status and class of turns, over the whole run; at most 90"
         ),
     ] = []
+    last_ok_s: Annotated[
+        Number | None,
+        means(
+            "end of the last turn that ended well, since the start of the run; null: none did, or turn records are missing"
+        ),
+    ] = None
     remarks: Annotated[dict[str, RemarkCount], means("peculiarities of answers, by kind")] = {}
 
     @property
@@ -365,6 +371,7 @@ class Results(Figures, frozen=True, kw_only=True):
     run: Annotated[Run, means("identity of the run")] = Run()
     verdict: Annotated[Verdict, means("validity of the measurement, and gates")] = Verdict()
     window_s: Annotated[Number | None, means("length of the measure phase")] = None
+    measure_from_s: Annotated[Number | None, means("its start, since the start of the run")] = None
     percentiles_from: Annotated[
         str | None,
         means(
@@ -380,7 +387,10 @@ class Results(Figures, frozen=True, kw_only=True):
         Exceptions()
     )
     canary: Annotated[Canary | None, means("canary requests beside the turns; null: the scenario has none")] = None
-    users: Annotated[Users, means("Locust's users at the end of the load")] = Users()
+    users: Annotated[
+        Users,
+        means("Locust's users at the end of the load; empty in an open loop, where they are a factor of the rate"),
+    ] = Users()
     client: Annotated[Client, means("health of the load-generating processes")] = Client()
     servers: Annotated[list[Server], means("one entry for each scraped target")] = []
     servers_together: Annotated[

@@ -16,7 +16,7 @@ from inferload.figures.servers.server_figures import Server
 from inferload.figures.turn_values import SLICES, ExactValues, batch_sums, batched_values
 from inferload.results import readers, summary
 from inferload.results.documents.figures_document import Growth, worst
-from inferload.results.documents.summary_document import Energy, Groups, RunPart, Stopped, Summary, Task, TurnRecords
+from inferload.results.documents.summary_document import Energy, Groups, RunPart, Summary, Task, TurnRecords
 from inferload.results.documents.typed_documents import document_of
 from inferload.results.documents.verdict_document import Conformity
 from inferload.results.open_run import OpenRun
@@ -38,7 +38,7 @@ from inferload.results.summary_input import (
 )
 from inferload.results.verdict import outcome, phase_evidence, validity
 from inferload.results.verdict.evidence import GpuClock, RunFacts, ScrapeGap
-from inferload.results.verdict.failures import TurnEnds, stopped_by_target
+from inferload.results.verdict.failures import Answering, TurnEnds, answering
 from inferload.servers import window_figures
 from inferload.servers.series import ServerSeries
 from inferload.servers.servers_window import ServersWindow
@@ -82,6 +82,7 @@ def of_run(opened: OpenRun) -> Summary:
     results = replace(
         measured,
         **splits(turns, exact, _split_by(run.servers)),
+        measure_from_s=_measure_from_s(run),
         notes=[*measured.notes, *notes],
         cache=cache.block,
         turn_records=records,
@@ -91,6 +92,12 @@ def of_run(opened: OpenRun) -> Summary:
         by_phase=_by_phase(opened, turns, servers),
     )
     return Summary.of(results, outcome.judge(results, run.early, run.policies.policy))
+
+
+def _measure_from_s(run: Counts) -> float | None:
+    starts_ns = (window.start_ns for window in run.course.windows if window.phase == "measure")
+    start_ns = next(starts_ns, None)
+    return None if start_ns is None else round((start_ns - run.course.anchor.mono_ns) / NS_PER_S, 3)
 
 
 def _by_phase(opened: OpenRun, turns: Turns | None, servers: Mapping[str, ServerSeries]) -> list[RunPart]:
@@ -199,7 +206,7 @@ def _input(
             run.run,
             facts.stamps,
             readers.uses_of(worker.readers for worker in run.workers.workers),
-            run.totals.others.users,
+            {} if run.plan.scenario.open_loop else run.totals.others.users,
             servers=entries,
             servers_together=together,
             energy=energy,
@@ -210,16 +217,17 @@ def _input(
         Steps({w.step: lasted_s(w) for w in run.stepped if w.step is not None}, scenario.arrivals.step_levels),
         Overload(facts.growth, {of.step: of for of in growths if of.step is not None}, _not_judged(run, turns)),
         Gating(scenario.gates, run.policies.inconclusive, aborted=None if aborted is None else aborted.result()),
-        _troubles(run.totals, run.course.anchor.mono_ns, None if turns is None else _stopped_answering(run, turns)),
+        _troubles(run.totals, run.course.anchor.mono_ns, None if turns is None else _answering(run, turns)),
     )
 
 
-def _troubles(totals: Totals, first_ns: int, stopped: list[Stopped] | None) -> Troubles:
+def _troubles(totals: Totals, first_ns: int, answered: Answering | None) -> Troubles:
     """`first_ns`: start of the run."""
     return Troubles(
         first_errors=totals.errors.document(first_ns),
         remarks=totals.errors.remarks(first_ns),
-        stopped_answering=stopped,
+        stopped_answering=None if answered is None else answered.stopped,
+        last_ok_s=None if answered is None else answered.last_ok_s,
         other_requests=totals.others.requests(totals.errors, first_ns),
         exceptions=totals.others.exceptions,
         canary=totals.canary,
@@ -311,8 +319,8 @@ def _growths(run: Counts, turns: Turns | None) -> list[Growth]:
     return [growth for growth in growths if growth is not None]
 
 
-def _stopped_answering(run: Counts, turns: Turns) -> list[Stopped]:
-    """Servers that stopped answering, in seconds since the run began."""
+def _answering(run: Counts, turns: Turns) -> Answering:
+    """How the servers answered, in seconds since the run began."""
     shifts_ns, start_ns = turns.shifts_ns(run.workers.workers), run.course.anchor.mono_ns
 
     def ends() -> Iterator[TurnEnds]:
@@ -322,7 +330,7 @@ def _stopped_answering(run: Counts, turns: Turns) -> list[Stopped]:
             heard_s, closed_s = ((column.cast(pa.float64()).to_numpy() - of) / NS_PER_S for column in at_ns)
             yield table["target"].to_pylist(), table["failure"].to_pylist(), heard_s, closed_s
 
-    return stopped_by_target(ends())
+    return answering(ends())
 
 
 def _scrape_gap(entries: list[Server]) -> ScrapeGap:

@@ -1,9 +1,10 @@
 """Cells of tables: statistics with their marks and intervals, shares, steps."""
 
 from collections.abc import Iterable, Sequence
+from typing import NamedTuple
 
-from inferload.base.numbers import number, percent, short
-from inferload.figures.figure import Head
+from inferload.base.numbers import number, percent, short, supported, time_unit
+from inferload.figures.figure import Figure, Head
 from inferload.figures.table import Cell, Detailed
 from inferload.results.documents.figures_document import Distribution
 
@@ -12,13 +13,41 @@ def statistic_head(name: str) -> Head:
     return Head(name.replace("p999", "p99.9"), "p50" if name.startswith("p") else name)
 
 
-def statistic(block: Distribution, name: str) -> Cell:
+class Scale(NamedTuple):
+    """Unit in which values are printed, and the factor to it."""
+
+    unit: str
+    factor: float = 1.0
+
+
+def scale_of(figure: Figure, values: Iterable[float | None]) -> Scale:
+    """Return the scale of values of a figure that stand together: times have a unit that fits."""
+    return Scale(*time_unit(values)) if figure.unit == "ms" else Scale(figure.unit)
+
+
+def scale_of_blocks(figure: Figure, blocks: Iterable[Distribution], names: Iterable[str]) -> Scale:
+    """Return the scale of some statistics of distributions."""
+    shown = tuple(name for name in names if name != "count")
+    return scale_of(figure, (block.statistic(name) for block in blocks for name in shown))
+
+
+def statistic(block: Distribution, name: str, factor: float = 1.0) -> Cell:
     """Return one statistic; a percentile with fewer than 10 samples beyond it has a mark, and its interval as a detail."""
     value = block.statistic(name)
-    if not block.is_marked(name):
+    if value is None or name == "count":
         return value
-    interval = block.intervals.get(name)
-    return Detailed(f"{short(value)} ~", f"({bounds_text(*interval)})" if interval else "")
+    value *= factor
+    if not block.is_marked(name):
+        return number(value)
+    low, high = (None if end is None else end * factor for end in block.intervals.get(name, (None, None)))
+    detail = f"({bounds_text(low, high)})" if name in block.intervals else ""
+    return Detailed(f"{supported(value, low, high)} ~", detail)
+
+
+def row_of(figure: Figure, block: Distribution, names: Sequence[str]) -> Sequence[Cell]:
+    """Return the row of a figure: its head with the unit of the row, and statistics."""
+    unit, factor = scale_of_blocks(figure, [block], names)
+    return (figure.head(unit=unit), *(statistic(block, name, factor) for name in names))
 
 
 def bounds_text(low: float | None, high: float | None) -> str:

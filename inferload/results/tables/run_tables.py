@@ -2,19 +2,27 @@
 
 from collections.abc import Callable, Mapping, Sequence
 
-from inferload.base.numbers import number, percent
+from inferload.base.numbers import number, percent, short
 from inferload.figures.client_figures import CLIENT_FIGURES, GC_PAUSE
 from inferload.figures.figure import Head
 from inferload.figures.rate_figures import ACHIEVED, ATTAINMENT, GOODPUT, INPUT, OFFERED, OUTPUT, TURNS
 from inferload.figures.servers.server_blocks import ACCEPTANCE_LENGTH
 from inferload.figures.servers.server_figures import HIT_RATE
 from inferload.figures.table import Cell, Table
-from inferload.figures.turn_figures import TURN_FIGURES, brief_of
+from inferload.figures.turn_figures import TTFT, TURN_FIGURES, brief_of
 from inferload.results import readers
 from inferload.results.documents.figures_document import Cache, Distribution, Split, TurnCounts
 from inferload.results.documents.summary_document import Results, TaskSteps
 from inferload.results.tables import rate_tables
-from inferload.results.tables.cells import marks_note, share, statistic, statistic_head, step_level
+from inferload.results.tables.cells import (
+    marks_note,
+    row_of,
+    scale_of_blocks,
+    share,
+    statistic,
+    statistic_head,
+    step_level,
+)
 from inferload.results.tables.rate_tables import Columns, Rows
 from inferload.results.tables.server_tables import servers_tables
 from inferload.results.verdict.failures import counts_by_name
@@ -39,15 +47,15 @@ def run_tables(summary: Results) -> tuple[Table, ...]:
     return tuple(table for make in _TABLES for table in make(summary) if table.rows)
 
 
-def _folded(key: str, title: str, heads: Columns, rows: Sequence[Sequence[Cell]]) -> Table:
-    """Return a table of latencies that a page shows on request."""
-    return Table(key, title, heads, rows, "In milliseconds." + marks_note(rows), folded=True)
-
-
 def _gates(summary: Results) -> list[Table]:
     gates = summary.verdict.gates
     rows: Rows = [
-        (gate.gate, gate.value, "; ".join(filter(None, [gate_mark(gate), interval_and_note(gate)]))) for gate in gates
+        (
+            gate.gate,
+            None if gate.value is None else short(gate.value),
+            "; ".join(filter(None, [gate_mark(gate), interval_and_note(gate)])),
+        )
+        for gate in gates
     ]
     return [Table("gates", "Gates", ("gate", "value", "result"), rows, error_text(gates))]
 
@@ -57,17 +65,17 @@ def _latency(summary: Results) -> list[Table]:
     heads: Columns = ["", *map(statistic_head, STATISTICS)]
     rows, others = (
         [
-            (Head(figure.title, figure.key), *(statistic(block, name) for name in STATISTICS))
+            row_of(figure, block, STATISTICS)
             for figure in TURN_FIGURES
             if figure.headline == leading and (block := summary.latency_of(figure.key)).count
         ]
         for leading in (True, False)
     )
     exact = summary.percentiles_from == "records"
-    note = f"In milliseconds; successful turns of the measure phase. Percentiles {'are exact' if exact else 'within 0.25 %'}."
+    note = f"Successful turns of the measure phase. Percentiles {'are exact' if exact else 'within 0.25 %'}."
     return [
         Table("latency", "Latency", heads, rows, note + marks_note(rows)),
-        _folded("other-latency", "Other latency measures", heads, others),
+        Table("other-latency", "Other latency measures", heads, others, marks_note(others).strip()),
     ]
 
 
@@ -101,13 +109,21 @@ def _split(column: str, blocks: Mapping[str, Split]) -> list[Table]:
     counts, statistics = tuple(state.key for state in ENDS), ("mean", "p50", "p99")
     columns: list[str | Head] = [column, *(Head(name, f"turns {name}") for name in counts), "output tokens"]
     shown = brief_of(lambda figure: any(block.latency_of(figure.key).count for block in blocks.values()))
-    for figure in shown:
-        columns += [figure.head("mean"), *map(statistic_head, statistics[1:])]
+    scales = {
+        figure: scale_of_blocks(figure, (block.latency_of(figure.key) for block in blocks.values()), statistics)
+        for figure in shown
+    }
+    for figure, scale in scales.items():
+        columns += [figure.head("mean", scale.unit), *map(statistic_head, statistics[1:])]
     rows: Rows = [
         (
             name,
             *(getattr(block.turns, count) for count in (*counts, "output_tokens")),
-            *(statistic(block.latency_of(figure.key), q) for figure in shown for q in statistics),
+            *(
+                statistic(block.latency_of(figure.key), q, scale.factor)
+                for figure, scale in scales.items()
+                for q in statistics
+            ),
         )
         for name, block in blocks.items()
     ]
@@ -286,11 +302,15 @@ def _client(summary: Results) -> list[Table]:
 def _steps(summary: Results) -> list[Table]:
     rates, statistics = (OFFERED, ACHIEVED, TURNS, OUTPUT if summary.turns.streamed else INPUT), ("p50", "p95", "p99")
     shown = brief_of(lambda figure: any(step.latency_of(figure.key).count for step in summary.steps))
+    scales = {
+        figure: scale_of_blocks(figure, (step.latency_of(figure.key) for step in summary.steps), statistics)
+        for figure in shown
+    }
     columns: Columns = [
         "step",
         "window, s",
         *(figure.head() for figure in rates),
-        *(figure.head(name) for figure in shown for name in statistics),
+        *(figure.head(name, scale.unit) for figure, scale in scales.items() for name in statistics),
         Head("failed turns", "turns failed"),
         Head("unfinished turns", "turns unfinished"),
     ]
@@ -299,7 +319,11 @@ def _steps(summary: Results) -> list[Table]:
             f"{step.step}: {step_level(step.users, step.sessions_per_s)}",
             step.window_s,
             *(step.rates.get(figure.key) for figure in rates),
-            *(statistic(step.latency_of(figure.key), q) for figure in shown for q in statistics),
+            *(
+                statistic(step.latency_of(figure.key), q, scale.factor)
+                for figure, scale in scales.items()
+                for q in statistics
+            ),
             step.turns.failed,
             step.turns.unfinished,
         )
@@ -353,14 +377,15 @@ def _classes(summary: Results) -> list[Table]:
     }
     equal = [figure for figure, blocks in of_figure.items() if _all_equal(list(blocks.values()))]
     counts = (f"{name} {_ends(block.turns)}" for name, block in by_class.items())
-    note = f"In milliseconds. Turns: {'; '.join(counts)}."
+    note = f"Turns: {'; '.join(counts)}."
     if equal:
         note += f" Equal in all classes: {', '.join(figure.title for figure in equal)}."
     first, others = (
         [
-            (Head(figure.title, figure.key), name, *(statistic(block, part) for part in STATISTICS))
+            (figure.head(unit=scale.unit), name, *(statistic(block, part, scale.factor) for part in STATISTICS))
             for figure, blocks in of_figure.items()
             if figure.headline == leading and figure not in equal
+            for scale in [scale_of_blocks(figure, blocks.values(), STATISTICS)]
             for name, block in blocks.items()
             if block.count
         ]
@@ -374,7 +399,7 @@ def _classes(summary: Results) -> list[Table]:
     return [
         Table("classes", "Latency by class", heads, first, note + marks_note(first)),
         Table("acceptance", "Acceptance by class", ("class", ACCEPTANCE_LENGTH.head()), accepted, of_events),
-        _folded("other-classes", "Other latency measures by class", heads, others),
+        Table("other-classes", "Other latency measures by class", heads, others, marks_note(others).strip()),
     ]
 
 
@@ -411,7 +436,11 @@ _TABLES: tuple[Callable[[Results], list[Table]], ...] = (
     _canary,
     _others,
     lambda summary: (
-        servers_tables(summary.servers, summary.servers_together, summary.turns.streamed) if summary.servers else []
+        servers_tables(
+            summary.servers, summary.servers_together, summary.turns.streamed, summary.latency_of(TTFT.key).count or 0
+        )
+        if summary.servers
+        else []
     ),
     _cache,
     _client,

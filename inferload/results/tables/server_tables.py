@@ -19,10 +19,12 @@ OBSERVED = "observed, s"
 _NO_SERVERS = ("router", "exporter")  # kinds of pages
 
 
-def servers_tables(every: Sequence[Server], together: Mapping[str, float | None], streamed: bool = True) -> list[Table]:
+def servers_tables(
+    every: Sequence[Server], together: Mapping[str, float | None], streamed: bool = True, turns: int = 0
+) -> list[Table]:
     """Return the tables of the scraped servers: engines, then their machines, then routers and gateways.
 
-    `together`: values of all servers. `streamed`: figures of streams were not left out.
+    `together`: values of all servers. `streamed`: figures of streams were not left out. `turns`: with a TTFT of the client.
     """
     routers = [server for server in every if entry_block(server) == ROUTER]
     servers = [server for server in every if server not in routers]
@@ -39,6 +41,9 @@ def servers_tables(every: Sequence[Server], together: Mapping[str, float | None]
     if missing and len(several) < len(servers):
         note += f" Not published: {'; '.join(missing)}."
     note += of_kinds
+    if turns and (requests := sum((server.ttft_ms and server.ttft_ms.count) or 0 for server in servers)):
+        note += f" Engine TTFT is of {requests:,} requests whose first token came in the measure phase, of all clients"
+        note += f"; client TTFT is of {turns:,} turns planned in it that ended well."
     note += "".join(f" {server.target}: {text}." for server in servers if (text := unknown_page(server)))
     for server in servers:
         reasons = ", ".join(f"{count:,} {reason}" for reason, count in server.failures_by_reason.items())

@@ -2,6 +2,9 @@
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from datetime import UTC, datetime, timedelta
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -124,11 +127,49 @@ def turn_lines(results: Results) -> list[str]:
     if not turns.failed:
         return []
     by_failure = counts_by_name(turns.by_failure or results.turns.by_failure)
+    count = f"{count_text(turns.failed, turns.ok)} ({percent(turns.failed / (turns.ok + turns.failed))}): {by_failure}"
     return [
-        f"{count_text(turns.failed, turns.ok)} ({percent(turns.failed / (turns.ok + turns.failed))}): {by_failure}",
-        *map(stopped_text, results.stopped_answering or ()),
+        "; ".join([count, *_course(results)]),
+        *(stopped_text(entry, results) for entry in results.stopped_answering or ()),
         *first_lines(results.turns.first_errors),
     ]
+
+
+def in_short(results: Results) -> str:
+    """Return when and why turns failed: servers that stopped answering, else their number; a message of the commonest class."""
+    first, *others = turn_lines(results)
+    if stopped := others[: len(results.stopped_answering or ())]:
+        first = "; ".join([*stopped, *_course(results, whole=False)])
+    by_failure = results.turns.whole_run.by_failure or results.turns.by_failure
+    errors = [
+        error for error in results.turns.first_errors if error.failure == max(by_failure, key=by_failure.__getitem__)
+    ]
+    message_of = [f"{kind_text(error)}: {message(error.text)}" for error in errors[:1]]
+    return "; ".join([first, *message_of])
+
+
+def _course(results: Results, *, whole: bool = True) -> list[str]:
+    """Return the times of the first failure and of the last success, as far as they are known. `whole`: with the time of day."""
+    first_s = min((error.at_s for error in results.turns.first_errors), default=None)
+    at = "" if first_s is None else instant(results, first_s) if whole else f"{first_s:.1f} s"
+    first = [f"first failure at {at}"] if at else []
+    if not results.turns.whole_run.ok:
+        return [*first, "no success"]
+    last_s = results.turns.last_ok_s
+    return first if last_s is None else [*first, f"last success at {last_s:.1f} s"]
+
+
+def instant(results: Results, at_s: float) -> str:
+    """Return an instant since the start of the run, with its place in the run and its time of day, as far as they are known."""
+    places = []
+    if (from_s := results.measure_from_s) is not None:
+        into_s, ended = at_s - from_s, results.window_s is not None and at_s > from_s + results.window_s
+        place = "before" if into_s < 0 else "after" if ended else f"{into_s:.1f} s into"
+        places.append(f"{place} the measure phase")
+    with suppress(ValueError, OverflowError):  # of a document of others
+        at = datetime.fromisoformat(results.run.started_at or "") + timedelta(seconds=at_s)
+        places += [] if results.run.clock == "virtual" else [f"{at.astimezone(UTC):%H:%M:%S} UTC"]
+    return f"{at_s:.1f} s" + (f" ({', '.join(places)})" if places else "")
 
 
 def first_lines(errors: Sequence[FirstError]) -> list[str]:
@@ -154,9 +195,10 @@ def _among(errors: Sequence[FirstError]) -> str:
     return f" of {', '.join(names[:_MOST_CLASSES])}{f' and {more} more classes' if more > 0 else ''}" if names else ""
 
 
-def stopped_text(entry: Stopped) -> str:
+def stopped_text(entry: Stopped, results: Results) -> str:
     """Return an entry of `stopped_answering` in words."""
-    return f"the server {entry.target} stopped answering at {entry.at_s:.1f} s: {counts_by_name(entry.by_failure)}"
+    at = instant(results, entry.at_s)
+    return f"the server {entry.target} stopped answering at {at}: {counts_by_name(entry.by_failure)}"
 
 
 def _of(worker: str | None) -> str:
@@ -167,14 +209,24 @@ def _of(worker: str | None) -> str:
 TurnEnds = tuple[Iterable[str | None], Sequence[str | None], Floats, Floats]
 
 
-def stopped_by_target(batches: Iterable[TurnEnds]) -> list[Stopped]:
-    """Return the servers that stopped answering; only failures without an answer are kept in memory."""
+class Answering(NamedTuple):
+    """Servers that stopped answering, and the end of the last turn that ended well; None: no turn did."""
+
+    stopped: list[Stopped]
+    last_ok_s: float | None
+
+
+def answering(batches: Iterable[TurnEnds]) -> Answering:
+    """Return how the servers answered; only failures without an answer are kept in memory."""
     servers: dict[str, _Answers] = {}
+    last_ok_s = -np.inf
     for targets, failures, heard_s, closed_s in batches:
         of = np.array([target or "" for target in targets], dtype=object)
         names = np.array([failure or "" for failure in failures], dtype=object)
+        last_ok_s = max(last_ok_s, float(closed_s[names == ""].max(initial=-np.inf)))
         for target in set(of.tolist()):
             own = of == target
             servers.setdefault(target, _Answers()).add(names[own], heard_s[own], closed_s[own])
     found = [servers[target].stopped(target) for target in sorted(servers)]
-    return [stopped for stopped in found if stopped is not None]
+    stopped = [each for each in found if each is not None]
+    return Answering(stopped, round(last_ok_s, 3) if np.isfinite(last_ok_s) else None)

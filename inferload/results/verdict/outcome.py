@@ -62,18 +62,20 @@ def judge(results: Results, early: Early | None = None, policy: Policy = _USUAL)
     failed = bool(failures) or _is_invalid_call(early)
     state = _state(failed, early, verdict.measurement)
     stopped = [] if early is None else [early.text]
-    doubt = []
-    if verdict.measurement == "invalid" and measured:
-        codes = ", ".join(reason.code for reason in _of_level(verdict, "invalid"))
-        doubt = [*_overload(results), f"measurement invalid ({codes})"]
+    overload, doubt = proven_overload(results), []
+    if (measured and verdict.measurement == "invalid") or (overload and not failed and early is None):
+        codes = ", ".join(reason.code for reason in _of_level(verdict, verdict.measurement))
+        doubt = [f"measurement {verdict.measurement} ({codes})"]
     gates = plural(len(verdict.gates), "gate")
     headline = {
-        "failed": f"failed: {'; '.join([*failures, *stopped, *doubt])}",
-        "stopped early": "; ".join([*stopped, *doubt]),
-        "invalid": f"invalid: {'; '.join([*_overload(results), _findings(verdict, 'invalid')])}",
+        "failed": f"failed: {'; '.join([*failures, *stopped, *overload, *doubt])}",
+        "stopped early": "; ".join([*stopped, *overload, *doubt]),
+        "invalid": f"invalid: {_findings(verdict, 'invalid')}",
         "suspect": f"suspect: {_findings(verdict, 'suspect')}",
         "passed": f"passed: {len(verdict.gates)} of {gates} passed" if verdict.gates else _NOTHING_FAILED,
     }[state]
+    if overload and state in ("invalid", "suspect"):  # what happened, before what it did to the measurement
+        headline = "; ".join([*overload, *doubt])
     simulated = " (simulated, on a virtual clock)" if results.run.clock == "virtual" else ""
     return Outcome(state=state, headline=headline + simulated, exit_code=_exit_code(results, failed, early, policy))
 
@@ -104,7 +106,7 @@ def _exit_code(results: Results, failed: bool, early: Early | None, policy: Poli
     verdict = results.verdict
     invalid = _STATES.get(verdict.measurement, "invalid") == "invalid" and not policy.on_invalid_warns
     # A proven overload alone made the measurement invalid: a repetition would find the same (ADR 19).
-    of_overload = bool(_overload(results)) and invalid_by(verdict) == {"overload"}
+    of_overload = bool(proven_overload(results)) and invalid_by(verdict) == {"overload"}
     if invalid and not (failed and of_overload):
         return INVALID
     if failed or not (verdict.passed or early):
@@ -117,7 +119,7 @@ def _exit_code(results: Results, failed: bool, early: Early | None, policy: Poli
     return OK if policy.on_stop_passes else SIGNAL_CODES[early.by]
 
 
-def _overload(results: Results) -> list[str]:
+def proven_overload(results: Results) -> list[str]:
     """Return the finding of an overload that the records prove; empty without one, and if its time is too short (`unsettled`)."""
     if results.growth is not None and results.growth.state == "unsettled":
         return []

@@ -5,7 +5,7 @@ from typing import Literal
 
 from msgspec import Struct
 
-from inferload.base.numbers import number, percent
+from inferload.base.numbers import number, percent, plural
 from inferload.figures.client_figures import LATE_CLIENT, LEAST_DELAY_MS
 from inferload.figures.rate_figures import HELD_EVENTS
 from inferload.results.documents.figures_document import LEAST_SHARE, Growth
@@ -367,7 +367,7 @@ RULES: tuple[Rule, ...] = (
         lambda e: e.server_restarts,
         (None, 0),
         "restarts",
-        lambda e: f"a server restarted {e.server_restarts} times during the measure phase",
+        lambda e: f"a server restarted {plural(e.server_restarts or 0, 'time')} during the measure phase",
         "results include a server with cold caches",
         "see the server's log, and run again",
         at_end=True,

@@ -8,6 +8,7 @@ from pathlib import Path
 import chromium
 import pytest
 import run_kinds
+import screens
 from chromium import Browser
 
 pytestmark = pytest.mark.browser
@@ -15,10 +16,28 @@ pytestmark = pytest.mark.browser
 FACTS = {"target", "model", "engine", "started", "load"}
 FIGURES = {"TTFT p95, ms", "ITL p95, ms", "Failed"}
 ALL = {"outcome", *FACTS, *FIGURES, "cause"}
-WITHOUT_FIGURES = ALL - FIGURES  # a killed run has no summary
+NEEDED = {
+    "several runs": {"outcome"},
+    "killed": ALL - FIGURES,  # without a summary
+    "own tasks": ALL - {"cause"},  # each failed request has its message
+    "imported": ALL - {"cause"},
+    "long texts": ALL - {"cause"},
+}
+# Texts of a first screen, in their order: state, then what happened.
+SAID = {
+    "passed": ("passed: 1 of 1 gate passed",),
+    "overloaded": ("overloaded: 12 turns/s offered", "measurement invalid (unfinished_drain)", "Cause"),
+    "dead server": (
+        "failed: 40 of 44 turns failed", "Cause", "stopped answering at 8.4 s (6.4 s into the measure phase, 10:36:48 UTC)",
+        "connect 37, cut 3", "first failure at 8.5 s", "last success at 8.3 s", "Connection refused",
+    ),
+    "own tasks": ("failed: 2 of 120 other requests failed",),
+    "killed": ("The run is incomplete", "Diagnosis", "the records end at 12.0 s"),
+}  # fmt: skip
 Screen = tuple[int, int, str]  # width, height, colours
 SCREENS: list[Screen] = [(1280, 720, "light"), (390, 844, "dark")]
 KINDS = tuple(run_kinds.KINDS)
+OFTEN = {"failed", "long texts", "search"}  # measured on each screen in `make test`
 SIMULATED = {"passed", "search", "several runs", "long texts"}
 
 # Bottom of each visible element of the first screen by name; a text that is not drawn has no height.
@@ -28,6 +47,8 @@ return Object.fromEntries([...document.querySelectorAll('[data-first]')].map((no
   return [node.dataset.first, node.innerText.trim() && box.height ? box.bottom + window.scrollY : null];
 }));
 """
+
+TEXT = "return [...document.querySelectorAll('.verdict, [data-first=cause]')].map((node) => node.innerText).join(' ')"
 
 
 @pytest.fixture(scope="module")
@@ -41,7 +62,42 @@ class Shown:
 
     bottoms: dict[str, float | None]
     width: int
+    text: str
     badges: list[str]
+
+
+PLANTED = """
+<!doctype html><html lang=en><meta name=viewport content="width=device-width"><title>planted</title>
+<style>p, div { position: absolute; white-space: nowrap } .cut { width: 40px; overflow: hidden }</style><main><h1>planted</h1>
+<p style="left: 20px; top: 100px">one text</p><p style="left: 30px; top: 104px">on another</p>
+<p style="top: 200px" class=cut>a text cut by its box</p>
+<p style="left: 380px; top: 300px">a text that leaves a narrow window</p>
+<div style="top: 400px; width: 90px; overflow-x: auto">a text that can be scrolled into view</div>
+<p style="top: 500px" class=cut title="all is said here">all is said here</p></main>
+"""
+CUT = {"cut: a text cut by its box (cut by its box)", "on each other: one text | on another"}
+
+
+def test_planted_faults_are_found_and_nothing_else(browser: Browser, tmp_path: Path) -> None:
+    page = tmp_path / "planted.html"
+    page.write_text(PLANTED)
+    browser.get(page.as_uri())
+    wide, narrow = set(screens.faults(browser, 1440)), set(screens.faults(browser, 390))
+    assert wide == CUT
+    assert "cut: a text that leaves a narrow window (beyond the window)" in narrow
+    assert any(fault.startswith("the page is ") for fault in narrow - CUT)
+
+
+@pytest.mark.parametrize(
+    "kind", [kind if kind in OFTEN else pytest.param(kind, marks=pytest.mark.soak) for kind in KINDS]
+)
+def test_no_text_is_cut_or_lies_on_another(
+    show: Callable[[str, Screen], Shown], browser: Browser, pages: dict[str, Path], kind: str
+) -> None:
+    show(kind, SCREENS[0])  # opens the page if it is not open
+    assert browser.current_url == pages[kind].as_uri() or browser.get(pages[kind].as_uri()) is None
+    assert {width: found for width in screens.WIDTHS if (found := screens.faults(browser, width))} == {}
+    assert screens.axe_findings(browser) == []
 
 
 @pytest.fixture(scope="module")
@@ -61,6 +117,7 @@ def shown(browser: Browser, page: Path, screen: Screen) -> Shown:
     return Shown(
         browser.execute_script(BOTTOMS),
         browser.execute_script(chromium.CONTENT_WIDTH),
+        browser.execute_script(TEXT),
         [badge.text for badge in browser.find_elements("css selector", ".verdict .badge")],
     )
 
@@ -71,9 +128,12 @@ def test_what_a_reader_needs_first_is_on_the_first_screen(
     show: Callable[[str, Screen], Shown], kind: str, screen: Screen
 ) -> None:
     page, (width, height, _) = show(kind, screen), screen
-    expected = {"several runs": {"outcome"}, "killed": WITHOUT_FIGURES}.get(kind, ALL)
+    expected = NEEDED.get(kind, ALL)
     assert {name: bottom for name in expected if (bottom := page.bottoms.get(name)) is None or bottom > height} == {}
     assert page.width <= width
+    places = [page.text.find(said) for said in SAID.get(kind, ())]
+    assert places == sorted(place for place in places if place >= 0), page.text
+    assert kind != "passed" or "Cause" not in page.text
 
 
 @pytest.mark.parametrize("kind", KINDS)

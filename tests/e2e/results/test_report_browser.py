@@ -1,29 +1,36 @@
 """The report's page in a real browser: charts are drawn and saved within its content security policy."""
 
+import copy
 import re
 import struct
 import zlib
 from pathlib import Path
+from typing import Any
 
 import chromium
 import pytest
+import screens
 import synthetic_run as synthetic
 from chromium import Browser
 from inferload.analysis.report import report
 from locust_page import LocustPage
 
+from inferload import cli
 from inferload.results.open_run import OpenRun
 
 pytestmark = pytest.mark.browser
 
 PNG_END = b"IEND\xaeB`\x82"  # the last bytes of a complete file
 CHARTS = ["over-time", "spectrum", "where-from", "prompts", "itl-heat", "lanes"]
+DRAWN = "return [...document.querySelectorAll('.plot')].filter(plot => plot.layout).map(plot => plot.dataset.picture)"
+OPEN = "return [...document.querySelectorAll('details[open]')].map(group => group.id || group.parentElement.id)"
+GROUPS = ["load-and-latency", "server", "client-side", "raw"]
 SIZES = "return [...document.querySelectorAll('.plot')].map(plot => [plot.clientWidth, plot.clientHeight])"
 
 
 @pytest.fixture(scope="module")
 def page(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> LocustPage:
-    """The report of a synthetic run, all charts drawn."""
+    """The report of a synthetic run, its charts drawn."""
     made = report.make(OpenRun(synthetic.write(tmp_path_factory.mktemp("runs") / "run")))
     chromium.complaints(browser)
     chromium.requests(browser)
@@ -34,8 +41,30 @@ def page(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> LocustPa
     return opened
 
 
+def test_all_is_open_and_drawn_on_paper(page: LocustPage) -> None:
+    browser = page.browser
+    assert (browser.execute_script(OPEN), browser.execute_script(DRAWN)) == ([], CHARTS[:1])
+    browser.execute_script("dispatchEvent(new Event('beforeprint'))")  # a browser prints when its listeners return
+    assert (browser.execute_script(OPEN), browser.execute_script(DRAWN)) == ([*GROUPS, "definitions"], CHARTS)
+    browser.execute_script("dispatchEvent(new Event('afterprint'))")
+    assert browser.execute_script(OPEN) == []
+
+
+def test_a_group_opens_by_a_click_or_a_link_and_is_drawn_then(page: LocustPage) -> None:
+    browser = page.browser
+    browser.refresh()
+    page.until(lambda: chromium.is_drawn(browser), "the charts")
+    assert browser.execute_script(DRAWN) == CHARTS[:1]
+    browser.find_element("css selector", "#load-and-latency > summary").click()
+    page.until(lambda: browser.execute_script(DRAWN) == CHARTS, "the charts of the group")
+    browser.execute_script("location.hash = '#servers'")
+    page.until(lambda: browser.execute_script(OPEN) == GROUPS[:2], "the group of the linked section")
+    page.until(lambda: chromium.is_drawn(browser), "the charts")
+    assert browser.execute_script(chromium.CONTENT_WIDTH) <= 1280
+
+
 def test_the_page_draws_its_charts_and_needs_nothing_but_itself(page: LocustPage) -> None:
-    assert others_requested(page) == [page.url]
+    assert set(others_requested(page)) == {page.url}
     plots = page.browser.find_elements("css selector", ".plot")
     assert [plot.get_attribute("data-picture") for plot in plots] == CHARTS
     drawn = plots[0].get_attribute("innerHTML")
@@ -77,6 +106,29 @@ def test_a_linked_definition_unfolds(page: LocustPage) -> None:
     browser.execute_script("arguments[0].scrollIntoView({block: 'center'})", link)  # not under the verdict
     link.click()
     page.until(definition.is_displayed, "the definition")
+
+
+def test_a_comparison_with_long_names_fits_each_screen(browser: Browser, tmp_path: Path) -> None:
+    runs = [
+        synthetic.write(tmp_path / f"20261130T091227Z-chat-a100-simulator-{name}", slower_by(factor))
+        for name, factor in (("fast", 1.0), ("slow-without-prefix", 60.83))
+    ]
+    assert cli.main(["compare", *map(str, runs), "--write", str(tmp_path)]) == 0
+    page = LocustPage(browser, (tmp_path / "comparison.html").as_uri())
+    try:
+        browser.get(page.url)
+        page.until(lambda: chromium.is_drawn(browser), "the chart")
+        assert {width: found for width in screens.WIDTHS if (found := screens.faults(browser, width))} == {}
+        assert screens.axe_findings(browser) == []
+        assert "61 times as high" in browser.find_element("css selector", ".verdict span").text
+    finally:
+        chromium.show_as_started(browser)
+
+
+def slower_by(factor: float) -> dict[str, Any]:
+    summary = copy.deepcopy(synthetic.SUMMARY)
+    summary["latency"]["ttft_ms"]["mean"] *= factor
+    return summary
 
 
 def png(data: bytes) -> tuple[int, int, set[bytes]]:

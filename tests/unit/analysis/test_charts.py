@@ -65,7 +65,7 @@ def test_the_spectrum_has_nearest_rank_quantiles_from_send_and_from_plan(drawn: 
     assert list(names) == ["TTFT from send", "TTFT from plan", "E2E from send", "E2E from plan"]
     assert set(names["TTFT from send"]["y"]) == {100.0}
     assert set(names["TTFT from plan"]["y"]) == {102.0}
-    assert "SLO: TTFT <= 150 ms" in [words["text"] for words in picture.figure["layout"]["annotations"]]
+    assert "SLO: TTFT <= 150 ms" in [shape["name"] for shape in picture.figure["layout"]["shapes"]]
 
 
 def test_intervals_of_autocorrelated_turns_are_wider() -> None:
@@ -102,7 +102,7 @@ def test_coverage_of_the_median_interval_is_95_percent() -> None:
 
 def test_throughput_against_latency_shows_the_slo_limits(drawn: Pictures) -> None:
     picture = drawn.drawn[5]
-    assert [words["text"] for words in picture.figure["layout"]["annotations"]] == ["SLO ttft_ms 150", "SLO tpot_ms 30"]
+    assert [shape["name"] for shape in picture.figure["layout"]["shapes"]] == ["SLO: TTFT <= 150 ms"]  # no ITL is drawn
     assert picture.note == (
         "One point per step. Not drawn, too few samples or not measured: ITL p50 (all points), ITL p95 (all points)."
     )
@@ -190,16 +190,19 @@ def test_a_limit_is_a_line_of_its_panel_or_named_below_the_chart(limit_ms: float
     """Any limit on a figure of the timeline: a line in view, or in the note if it would make the figure flat."""
     rows = Frame({"ttft_ms_p95": [50.0, 100.0], "itl_ms_p95": [5.0, 10.0]})
     most = {"ttft_ms": 100.0, "itl_ms": 10.0}[measure]
-    limit = LatencyLimit(measure, limit_ms, "the limit")
-    picture = over_time.picture(rows, (), (), (), [limit])
+    limits = [LatencyLimit(measure, limit_ms, "the limit", is_gate) for is_gate in (False, True, True)]
+    picture = over_time.picture(rows, (), (), (), limits)
     assert picture is not None
     plan = picture.figure["layout"]
     (panel,) = [name for name in ("yaxis", "yaxis2") if plan[name]["title"]["text"].lower().startswith(measure[:3])]
     lines = [shape for shape in plan["shapes"] if shape["y0"] == limit_ms]
     assert bool(lines) == (limit_ms <= IN_RANGE * most) == ("the limit" not in picture.note)
     for line in lines:
-        assert line["yref"] == panel.replace("axis", "")
+        assert (line["yref"], line["legend"]) == (panel.replace("axis", ""), panel.replace("yaxis", "legend"))
+        assert (line["name"], line["showlegend"]) == ("the limit", True)
         assert plan[panel]["range"][1] > max(limit_ms, most)
+    looks = {(line["line"]["color"], line["line"]["dash"]) for line in lines}
+    assert len(looks) == len(lines)  # also of equal limits
 
 
 def test_limits_of_slo_and_gates_in_charts() -> None:

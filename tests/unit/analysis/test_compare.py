@@ -352,7 +352,7 @@ def test_the_block_of_incomparable_sides_has_no_gains(tmp_path: Path, command: C
         reasons = [{"code": "client_delay", "text": "the client was late"}]
         summary["verdict"] = {"measurement": "invalid", "reasons": reasons}
     shown = command(*words)
-    line = "not comparable: new: run new is not a valid measurement (the client was late)"
+    line = "not comparable: new is not a valid measurement (the client was late)"
     assert f"[gains of new]\n  {line}\n" in shown
     assert "new (not valid)" in shown
     assert not re.search("↑|throughput: ", shown)
@@ -467,7 +467,7 @@ def test_a_class_of_a_mix_is_compared_with_a_run_of_that_class(tmp_path: Path, c
     assert "workload.only: a against not set" in command("compare", alone, mix)
     for options, message in (
         ([], f"compare: {alone}: no candidate"),
-        ([mix, "--class", "b"], f"--class b: no such class in {alone}; it has a"),
+        ([mix, "--class", "b"], f"--class b: no such class in {alone}; choose from a"),
         ([RESULTS / "guidellm.json", "--class", "a"], "has no classes; name run directories"),
         ([mix, "--class", "a", "--gpu-hour-price", "2"], "omit --class or the prices"),
     ):

@@ -13,11 +13,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from inferload.analysis.charts.load import FIGURES, Curve, LoadPoint, picture
 from inferload.analysis.comparison.best import best_by_goal
-from inferload.analysis.comparison.comparable import distinct
+from inferload.analysis.comparison.comparable import distinct, shortened
 from inferload.analysis.comparison.compare import compare
 from inferload.analysis.comparison.output import documents, page, tables
 from inferload.analysis.comparison.output import text as output
 from inferload.analysis.comparison.sides import NAMES, Side
+from inferload.analysis.data.changes import signed
 from inferload.analysis.data.figures import ALL, Term
 from made_sides import PRIMARY, compared, first, having, made_run, measured, noisy, with_first
 from run_folders import edited, write_run
@@ -116,9 +117,10 @@ def test_a_change_is_one_number_everywhere(pairs: list[tuple[float, float]]) -> 
     assert row.change == pytest.approx(row.effect.ratio - 1, rel=1e-9, abs=1e-9)
     assert row.candidate == pytest.approx((row.baseline or 0) * row.effect.ratio)
     table = tables.sides([(base, None), (new, base)])
-    in_table = table.texts[1][[head_of(head).text for head in table.columns].index("Mean TTFT, ms")].split()[1]
+    column = [head_of(head).text for head in table.columns].index("Mean TTFT, ms")
+    _, in_table = table.texts[1][column].split(maxsplit=1)
     in_effects = next(cells for cells in tables.effects(comparison).texts if "(primary)" in cells[0])[3]
-    assert in_table == in_effects == f"{row.change:+.2%}"
+    assert in_table.strip("()") == in_effects == signed(row.ratio or 0)
     assert len(page.curve(new).points) == len(pairs)
 
 
@@ -191,7 +193,7 @@ def test_a_sweep_and_a_folder_compare_cold_and_warm_runs(tmp_path: Path, command
     assert "s, cold: new, cold against base, cold: BETTER" in command("report", tmp_path)
     shown = (tmp_path / "index.html").read_text()
     assert "base, warm against base, cold: BETTER, Mean TTFT is 73.2% lower" in shown
-    assert "<h3>Best by goal</h3>" in shown
+    assert "<h2>Best by goal</h2>" in shown
     command("report", folder)
     shown = (folder / "index.html").read_text()
     assert re.search(r"warm against .*cold: BETTER, Mean TTFT is 73\.2% lower", shown)
@@ -256,6 +258,41 @@ def test_labels_are_distinct(drawn: list[tuple[str, list[str], str]]) -> None:
     assert [label for label in labels if label in alone] == alone
 
 
+LONG = "20261130T091227Z-chat-a100-llama3-8b-simulator"
+
+
+@pytest.mark.parametrize(
+    ("given_names", "labels"),
+    [
+        ((f"{LONG}-fast", f"{LONG}-slow-tp2"), ("fast", "slow-tp2")),
+        ((f"{LONG}-8", f"{LONG}-16"), ("A", "B")),
+        ((LONG, LONG.replace("0912", "1012")), ("A", "B")),
+        ((LONG, f"{LONG}-agent", "base"), ("A", "B", "base")),
+        (("base", f"{LONG}-agent"), ("base", "B")),
+        (("b", f"{LONG}-8"), ("b", f"{LONG}-8")),
+        ((f"{LONG}-Fast", f"{LONG}-fast"), ("A", "B")),
+        (("new", "old"), ("new", "old")),
+    ],
+)
+def test_long_names_of_directories_are_shortened(given_names: Sequence[str], labels: Sequence[str]) -> None:
+    sides = [having(measured(name, 100), label=name, path=Path(name)) for name in given_names]
+    sides = [replace(side, path=Path("runs") / side.label) for side in sides]
+    found = shortened(sides)
+    assert tuple(side.label for side in found) == tuple(labels)
+    assert [side.name or side.label for side in found] == [*given_names]
+    assert [side.runs[0].label for side in found] == [*labels]
+    assert shortened([replace(side, path=Path("x")) for side in sides]) == [
+        replace(side, path=Path("x")) for side in sides
+    ]
+
+
+@given(st.lists(st.text("ab-1_", min_size=1, max_size=60), min_size=2, max_size=30, unique=True))
+def test_shortened_labels_are_distinct(given_names: list[str]) -> None:
+    sides = [replace(measured(name, 100), path=Path(name)) for name in given_names]
+    labels = [side.label for side in shortened(sides)]
+    assert len({*labels}) == len(labels)
+
+
 def test_the_compared_lines_name_the_argument_that_differs() -> None:
     base = with_argv("a", "--max-num-seqs", "8")
     for seqs, lines in (("16", ("server arguments: --max-num-seqs 8 against --max-num-seqs 16",)), ("8", ())):
@@ -278,7 +315,7 @@ def test_forced_lengths_are_advised_only_where_they_help(
 ) -> None:
     base, new = (having(measured(name, 100), settings=request_settings) for name in ("base", "new"))
     warnings = " ".join(compared(base, having(new, **{length: 200.0})).differences.warnings)
-    assert re.search(r"(100|300)\.0% longer", warnings)
+    assert re.search(r"(100\.0% longer|4 times as long)", warnings)
     assert ("fix the lengths" in warnings) == (advised and length == "output_tokens")
 
 

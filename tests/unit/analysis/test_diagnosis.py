@@ -239,7 +239,7 @@ def test_a_finding_from_incomplete_evidence_is_probable(code: str | None, figure
     found = [(finding.code, finding.probable) for finding in window.findings[:1]]
     assert found == ([] if code is None else [(code, True)])
     why = "mean queue time is 250 ms, but" if figures.get("scrapes") is BURSTS else "no rule holds."
-    assert found or f"cause found: {why}" in sentences(Diagnosis("http://x", window))[0]
+    assert found or f"No bottleneck found: {why}" in sentences(Diagnosis("http://x", window))[0]
 
 
 @pytest.mark.parametrize(("level", "first"), [("invalid", "client-bound"), ("suspect", "queue-bound")])
@@ -315,7 +315,7 @@ def test_without_evidence_there_is_no_cause() -> None:
     assert window.primary is None
     assert (
         sentences(Diagnosis("http://x", window))[0]
-        == "No cause found: the server does not publish the number of waiting requests."
+        == "No bottleneck found: the server does not publish the number of waiting requests."
     )
 
 
@@ -501,7 +501,9 @@ def test_failed_turns_are_the_first_finding(tmp_path: Path) -> None:
         run_with(tmp_path / "run", turns=synthetic_run.SUMMARY["turns"], growth=GROWTH | {"state": "overloaded"})
     )
     assert [finding.code for finding in diagnosis.run] == ["failures", "overload"]
-    assert diagnosis.run[0].sentences[0] == "1 of 44 turns failed (2.3 %): cut 1"
+    course = "first failure at 8.5 s (10:36:48 UTC)"
+    assert diagnosis.run[0].sentences[0] == f"1 of 44 turns failed (2.3 %): cut 1; {course}"
+    assert diagnosis.run[0].brief.startswith(f"failures: {diagnosis.run[0].sentences[0]}; cut 200: ")
     assert run_sentences(diagnosis.run)[0] == "Turns failed (failures)."
     assert not any(server.primary is not None and server.primary.code == "kept-up" for server in diagnosis.servers)
     assert document(diagnosis)["run"]["findings"][0]["code"] == "failures"
@@ -532,7 +534,9 @@ def test_turns_that_are_refused_at_any_load_say_nothing_about_the_server(
 def test_a_few_turns_do_not_show_that_a_server_kept_up(tmp_path: Path) -> None:
     turns = synthetic_run.SUMMARY["turns"] | {"ok": 9, "failed": 0, "by_failure": {}, "by_phase": {}}
     run = run_with(tmp_path / "run", turns=turns, growth=GROWTH | {"state": "kept up"})
-    assert sentences(diagnosed(run).servers[0])[0] == "No cause found: 9 turns ended well, and a statement needs 10."
+    assert (
+        sentences(diagnosed(run).servers[0])[0] == "No bottleneck found: 9 turns ended well, and a statement needs 10."
+    )
     assert not diagnosed(replace(run, servers={})).run
 
 
@@ -584,7 +588,7 @@ def test_turns_are_held_from_a_second_on(turns: list[tuple[float, float]]) -> No
 
 def test_a_killed_run_has_the_failures_finding(tmp_path: Path) -> None:
     diagnosis = diagnosed(load(OpenRun(synthetic_run.write(tmp_path / "run", killed=True))))
-    assert diagnosis.run[0].sentences[0] == "1 of 44 turns failed (2.3 %): cut 1"
+    assert diagnosis.run[0].sentences[0] == "1 of 44 turns failed (2.3 %): cut 1; last success at 11.8 s"
 
 
 OFFERED = "12 turns/s offered, 3.2/s ended"

@@ -105,7 +105,7 @@ def test_each_fixed_text_of_a_template_is_looked_up_and_has_a_chinese_one(chines
 
 def labels() -> Iterator[tuple[str, str]]:
     """Yield titles and columns of tables, heads, and titles of charts and axes in the code, with their places."""
-    places = {"Table": (1, 2), "_of_figures": (2,), "_folded": (1,), "Picture": (1,), "Head": (0,), "title": (0,)}
+    places = {"Table": (1, 2), "_of_figures": (2,), "Picture": (1,), "Head": (0,), "title": (0,)}
     for path, call in nodes("analysis", "inferload/results/tables"):
         if isinstance(call, ast.Call) and isinstance(call.func, ast.Name):
             for at in places.get(call.func.id, ()):
@@ -240,7 +240,7 @@ def test_a_language_that_does_not_exist_is_one_line(capsys: pytest.CaptureFixtur
     with pytest.raises(SystemExit) as ended:
         cli.main(["report", "--lang", "fr", "x"])
     assert ended.value.code == 2
-    assert capsys.readouterr().err.splitlines()[-1].endswith("--lang: fr: no such language; use en or zh")
+    assert capsys.readouterr().err.splitlines()[-1].endswith("--lang: fr: no such language; choose from en, zh")
 
 
 @pytest.mark.parametrize(

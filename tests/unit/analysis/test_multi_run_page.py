@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 import pytest
 import synthetic_run as synthetic
@@ -41,7 +42,7 @@ def test_runs_at_several_loads_make_a_curve(tmp_path: Path, command: Callable[..
     assert command("report", tmp_path / "runs").startswith("3 runs of chat\n")
     (figure,) = figures((tmp_path / "runs" / "index.html").read_text()).values()
     assert figure["data"][0]["text"] == ["2 users", "8 users", "32 users"]
-    assert [annotation["text"] for annotation in figure["layout"]["annotations"]] == ["SLO ttft_ms 300"]
+    assert [shape["name"] for shape in figure["layout"]["shapes"]] == ["SLO: TTFT <= 300 ms"]
 
 
 def test_named_runs_have_a_page_each_and_a_common_one(tmp_path: Path, command: Callable[..., str]) -> None:
@@ -139,6 +140,40 @@ def test_other_settings_have_their_own_rows_and_curves(tmp_path: Path, command: 
     assert {trace["name"] for trace in figure["data"]} == set(labels)
 
 
+def test_two_runs_have_one_time_axis_and_short_names(tmp_path: Path, command: Callable[..., str]) -> None:
+    names = [f"20261130T091227Z-chat-a100-simulator-{name}" for name in ("fast", "slow")]
+    slow = copy.deepcopy(synthetic.SUMMARY)
+    slow["latency"]["ttft_ms"]["mean"] *= 60.83
+    phases = [dict(each) for each in synthetic.MANIFEST["phases"]]
+    for end, begin in (("end_wall_ns", phases[0]), ("start_wall_ns", phases[1])):  # a warm-up of 5 s
+        begin[end] += 3 * synthetic.NS
+    runs = synthetic.write(tmp_path / names[0]), synthetic.write(tmp_path / names[1], slow, phases=phases)
+    (runs[0] / "turns" / "w1-0001.parquet").write_bytes(b"cut off")
+    shown = command("compare", *runs, "--write", tmp_path / "out", "--max-change", "mean(ttft_ms) +15%", code=4)
+    assert "slow against fast: Mean TTFT is 61 times as high" in shown
+    assert re.search(r"'mean\(ttft_ms\) \+15%' FAILED: .*, \+5983\.0% \(61 times\)", shown)
+    document = json.loads((tmp_path / "out" / "comparison.json").read_text())
+    assert document["names"] == dict(zip(("fast", "slow"), names, strict=True))
+    assert document["candidates"][0]["figures"][0]["change"] == pytest.approx(59.83)
+    (suite,) = ElementTree.parse(tmp_path / "out" / "comparison.xml").getroot()
+    assert {each.get("name"): each.get("value") for each in suite.iter("property")} == document["names"]
+    page = (tmp_path / "out" / "comparison.html").read_text()
+    assert [row[:2] for row in table(page, "Names")[1:]] == [["fast", names[0]], ["slow", names[1]]]
+    assert re.search(r"One value per 1 s\..* fast: turns/w1-0001.parquet cannot be read", page)
+    (figure,) = figures(page).values()
+    drawn = [trace for trace in figure["data"] if "dx" in trace]
+    starts = {trace["legendgroup"]: trace["x0"] for trace in drawn}
+    assert starts == {"fast": -1.5, "slow": -4.5}, (
+        "the middle of the first second, since the start of the measure phase"
+    )
+    panels = {side: [trace["yaxis"] for trace in drawn if trace["legendgroup"] == side] for side in starts}
+    assert panels["fast"] == panels["slow"] != []
+    assert figure["layout"]["xaxis"]["range"] == [-5, 10]
+    assert [words["text"] for words in figure["layout"]["annotations"]][:2] == [
+        "TTFT, ms (solid: p50, dotted: p95)", "ITL, ms (solid: p50, dotted: p95)"
+    ]  # fmt: skip
+
+
 def test_the_change_is_over_pairs_of_runs_with_equal_settings(tmp_path: Path, command: Callable[..., str]) -> None:
     def reported() -> str:
         command("report", tmp_path)
@@ -169,7 +204,7 @@ def test_the_page_of_a_sweep_has_its_comparisons(tmp_path: Path, command: Callab
     assert "chat: new against base: BETTER, Turns is 30.0% higher" in command("report", tmp_path / "sw")
     page = (tmp_path / "sw" / "index.html").read_text()
     assert "Turns, turns/s (primary)" in page
-    assert "<h3>Best by goal</h3>" in page
+    assert "<h2>Best by goal</h2>" in page
     (row,) = re.findall(r"<tr>(?:(?!</tr>).)*>Output<.*?</tr>", page.partition("Best by goal")[2], re.DOTALL)
     cells = [re.sub("<[^>]+>", "", cell).strip() for cell in re.findall(r"<t[dh].*?</t[dh]>", row, re.DOTALL)]
     assert cells[1:5] == ["new", "260 tok/s", "base", "+30.00%"]

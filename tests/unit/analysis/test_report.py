@@ -206,22 +206,22 @@ def pages(path: Path) -> tuple[str, str]:
     return files.markdown.read_text(), re.sub(r'(id="plotly">)[^<]*', r"\1", page)
 
 
-def test_every_section_of_an_invalid_run_is_marked(tmp_path: Path) -> None:
+def test_an_invalid_run_is_marked_in_every_section_of_the_text_and_once_on_the_page(tmp_path: Path) -> None:
     reason = {"code": "client_delay", "phase": "measure", "level": "invalid", "text": "the client was late"}
     summary = summary_with(measurement="invalid", reasons=[reason])
     markdown, page = pages(synthetic.write(tmp_path / "run", summary))
     outcome = "failed: 2 of 3 gates failed; 1 of 44 turns failed; measurement invalid (client_delay)"
-    assert markdown.splitlines()[2].startswith(f"**{outcome}. ")
-    assert "NOT VALID" in markdown.splitlines()[2]
+    assert markdown.splitlines()[2] == f"**{outcome}.**"
     assert "the client was late (`client_delay`, measure)" in markdown
     numbers = re.split(r"^## ", markdown, flags=re.MULTILINE)[1:]
     silent = [text.splitlines()[0] for text in numbers if "measurement not valid" not in text.splitlines()[0]]
     assert silent == ["Load", "Events", "Configuration"]
     assert f"<title>{outcome} ·" in page
-    assert page.count('<div class="tile" ') == page.count('<div class="doubt">measurement not valid</div>') == 4
-    titles = re.findall(r"<(?:h2|summary)>(.*?)</(?:h2|summary)>", page)
-    silent = [title for title in titles if "badge" not in title]
-    assert silent == ["Load", "Schedule", "Configuration", "Definitions", "Manifest (run.json)"]
+    shown = re.sub(r"<(style|script|head)\b.*?</\1>|<[^>]*>", "", page, flags=re.DOTALL)
+    assert (
+        len(re.findall("not valid|measurement invalid", shown, re.IGNORECASE)) == 1
+    )  # in the line that stays at the top of the page
+    assert 'data-caution="measurement not valid"' in page  # of saved charts
 
 
 def test_a_run_on_the_simulator_is_marked_first(tmp_path: Path) -> None:
@@ -286,7 +286,7 @@ def test_the_page_needs_no_network(run_dir: Path, tmp_path: Path) -> None:
     assert page.count("<script") == 3
     figures = json.loads(re.search(r'id="figures">(.*?)</script>', page, re.DOTALL)[1])["figures"]  # type: ignore[index]
     assert list(figures) == ["over-time", "spectrum", "where-from", "prompts", "itl-heat", "lanes"]
-    assert len(page) > 1_000_000
+    assert 400_000 < len(page) < 1_000_000  # with its chart library
 
 
 @pytest.mark.parametrize("path", ["nowhere", "empty"])
@@ -459,7 +459,7 @@ def test_a_measure_equal_in_all_classes_has_no_rows() -> None:
         "chat": {"turns": {"sent": 32, "failed": 1}, "latency": {"ttft_ms": ttft_ms, "itl_ms": itl_ms | {"count": 9}}},
     }
     table = titled_tables(by_class=classes)["Latency by class"]
-    assert [row[:2] for row in rows_of(table)] == [("TTFT", "agent"), ("TTFT", "chat")]
+    assert [row[:2] for row in rows_of(table)] == [("TTFT, ms", "agent"), ("TTFT, ms", "chat")]
     assert "Turns: agent 4 sent, 0 failed; chat 32 sent, 1 failed. Equal in all classes: ITL." in table.note
     assert "Latency by class" not in titled_tables(by_class={"chat": classes["chat"]})  # equal to the total
 
@@ -501,13 +501,13 @@ def test_the_report_names_what_a_simulated_server_stands_for(targets: list[dict[
         ({}, "too few scrapes of the measure phase"),
         ({"servers": []}, "no metrics of a server were scraped"),
         ({"turns": {"sent": 0}}, "the run has no turns"),
-        (None, "the run has no summary"),
+        (None, ""),  # the headline says it
     ],
 )
 def test_an_unknown_cause_states_why(changes: dict[str, Any] | None, why: str) -> None:
     summary = None if changes is None else summaries.summary(synthetic.SUMMARY | changes)
     recorded = Recorded(Path("x"), typed(synthetic.MANIFEST, Manifest), summary)
-    assert build(recorded).first.cause == f"not known: {why}"
+    assert build(recorded).first.cause == (why and f"not known: {why}")
     assert build(recorded, cause="queue-bound").first.cause == "queue-bound"
 
 

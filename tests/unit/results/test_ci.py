@@ -148,7 +148,10 @@ def test_the_explanation_of_an_outcome_is_short() -> None:
         gates,
         "suspect: the client was late",
     ]
-    assert ci.explanation(summaries.summary(document), 5)[0] == "4 of 5 turns failed (80 %): connect 3, cut 1"
+    assert (
+        ci.explanation(summaries.summary(document), 5)[0]
+        == "4 of 5 turns failed (80 %): connect 3, cut 1; first failure at 1.0 s"
+    )
 
 
 @given(st.integers(0, 9), st.integers(0, 9), st.integers(3, 8), st.sampled_from(["valid", "suspect"]))

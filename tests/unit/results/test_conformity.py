@@ -206,7 +206,7 @@ def test_each_rule_has_a_check_and_a_source() -> None:
 
 def test_a_short_name_is_resolved_if_one_package_has_it() -> None:
     assert rule_sets.rule_set("agentx").name == AGENTX
-    with pytest.raises(ValueError, match=r"several packages .*; use one of agentx-harness-1.0.12/.*, aiperf-0.13.0/"):
+    with pytest.raises(ValueError, match=r"several packages .*; choose from agentx-harness-1.0.12/.*, aiperf-0.13.0/"):
         rule_sets.rule_set("inferencex-agentx-mvp")
-    with pytest.raises(ValueError, match="no such rules; use one of agentx-harness"):
+    with pytest.raises(ValueError, match=r"no such rules; did you mean agentperf\?"):
         rule_sets.rule_set("agenty")

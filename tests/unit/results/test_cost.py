@@ -74,7 +74,7 @@ def test_prices_are_read_from_manifest_and_command_line(named: Prices) -> None:
         ({"cached_ratio": 2}, "x: cached_ratio: is 2, must be 0 to 1"),
         ({"gpu_hour": "much"}, "x: gpu_hour: is 'much', not a number"),
         ({"gpu_hour": float("nan")}, "x: gpu_hour: is nan, must be 0 or more"),
-        ({"price": 1}, "x: unknown key price; known are gpu_hour, gpus, cached_ratio"),
+        ({"price": 1}, "x: unknown key price; choose from gpu_hour, gpus, cached_ratio"),
     ],
 )
 def test_invalid_prices_are_refused(document: dict[str, Any], message: str) -> None:

@@ -1,5 +1,7 @@
 """Failed turns in words, and the time a server stopped answering."""
 
+from typing import Any
+
 import numpy as np
 import summaries
 from hypothesis import given
@@ -7,13 +9,13 @@ from hypothesis import strategies as st
 
 from inferload.base.escaping import escaped
 from inferload.results.documents.summary_document import Stopped
-from inferload.results.verdict.failures import MOST_CHARACTERS, TurnEnds, lines, message, stopped_by_target
+from inferload.results.verdict.failures import MOST_CHARACTERS, TurnEnds, answering, in_short, instant, lines, message
 from inferload.turns.record import Failure
 
 
 def stopped_answering(failures: list[str | None], heard_s: np.ndarray, closed_s: np.ndarray) -> Stopped | None:
     ends: TurnEnds = (["http://a"] * len(failures), failures, heard_s, closed_s)
-    return next(iter(stopped_by_target([ends])), None)
+    return next(iter(answering([ends]).stopped), None)
 
 
 @given(st.text(max_size=1000))
@@ -75,13 +77,18 @@ def test_servers_are_judged_separately() -> None:
     targets = ["http://a", "http://b", "http://a", "http://b", "http://b"]
     failures = [None, None, None, "connect", "connect"]
     heard_s, closed_s = np.array([1.0, 1.0, 9.0, np.nan, np.nan]), np.array([1.1, 1.1, 9.1, 2.0, 3.0])
-    (stop,) = stopped_by_target([(targets, failures, heard_s, closed_s)])
+    (stop,), last_ok_s = answering([(targets, failures, heard_s, closed_s)])
+    assert last_ok_s == 9.1
     assert stop == Stopped(target="http://b", at_s=1.1, by_failure={"connect": 2})
 
 
 def test_failures_in_words() -> None:
-    summary = {
+    summary: dict[str, Any] = {
+        "run": {"started_at": "2026-11-18T10:36:40.250+00:00"},
+        "measure_from_s": 2.0,
+        "window_s": 5.0,
         "turns": {
+            "last_ok_s": 7.35,
             "failed": 4,
             "by_phase": {"all": {"ok": 12, "failed": 40, "by_failure": {"connect": 37, "cut": 3}}},
             "first_errors": [
@@ -101,10 +108,32 @@ def test_failures_in_words() -> None:
         "stopped_answering": [{"target": "http://a", "at_s": 7.4, "by_failure": {"connect": 37, "cut": 3}}],
     }
     assert lines(summaries.results(summary)) == [
-        "40 of 52 turns failed (76.9 %): connect 37, cut 3",
-        "the server http://a stopped answering at 7.4 s: connect 37, cut 3",
+        "40 of 52 turns failed (76.9 %): connect 37, cut 3; first failure at 1.0 s (before the measure phase, 10:36:41 UTC); "
+        "last success at 7.3 s",
+        "the server http://a stopped answering at 7.4 s (after the measure phase, 10:36:47 UTC): connect 37, cut 3",
         "first http_4xx 404 of ask, say at 1.0 s on w1: gone",
         "first cut 200 of chat at 7.4 s on w0: closed\\n\\x1b[2J",
         "first http_4xx 400 of ask at 8.0 s on w1: too long",
     ]
+    assert in_short(summaries.results(summary)) == (
+        "the server http://a stopped answering at 7.4 s (after the measure phase, 10:36:47 UTC): connect 37, cut 3; "
+        "first failure at 1.0 s; last success at 7.3 s"
+    )
+    del summary["stopped_answering"]
+    summary["turns"]["by_phase"]["all"] |= {"ok": 0, "by_failure": {"http_4xx": 40}}
+    summary |= {
+        "window_s": None,
+        "measure_from_s": 0.5,
+        "run": {"clock": "virtual", "started_at": "2026-11-18T10:36:40+00:00"},
+    }
+    assert in_short(summaries.results(summary)) == (
+        "40 of 40 turns failed (100 %): http_4xx 40; first failure at 1.0 s (0.5 s into the measure phase); no success; "
+        "http_4xx 404: gone"
+    )
     assert lines(summaries.results({"turns": {"failed": 0, "ok": 3}})) == []
+
+
+@given(st.text(max_size=30) | st.just("9999-12-31T23:59:59+00:00"), st.floats(-1e17, 1e17))
+def test_an_instant_of_a_document_of_others_has_no_time_of_day(started: str, at_s: float) -> None:
+    results = summaries.results({"run": {"started_at": started}, "measure_from_s": 1e18})
+    assert instant(results, at_s).startswith(f"{at_s:.1f} s (before the measure phase")

@@ -265,7 +265,7 @@ def test_percentile_names_are_parsed(name: str, q: float) -> None:
     ("text", "character", "problem"),
     [
         ("p99(tttf_ms) < 2000", 5, "unknown measure tttf_ms; did you mean ttft_ms?"),
-        ("p99(zzz) < 2000", 5, "unknown measure zzz; valid are lag_ms, connect_ms"),
+        ("p99(zzz) < 2000", 5, "unknown measure zzz; choose from lag_ms, connect_ms"),
         ("fail_ratio < 0.01", 1, "unknown name fail_ratio; did you mean failed_ratio?"),
         ("ttft_ms < 2000", 1, "ttft_ms needs a statistic; write p99(ttft_ms)"),
         ("avg(ttft_ms) < 2000", 1, "avg is no statistic; use mean, min, max"),
@@ -370,19 +370,24 @@ def test_an_unknown_class_is_named() -> None:
     assert scenarios.from_text(text, "x").class_names is None, "tasks name their classes during the run"
     with pytest.raises(GateError, match=r"character 14: unknown class agnt; did you mean agent\?"):
         check_class(parse("p95(ttft_ms){agnt} < 1"), ("chat", "agent"))
-    with pytest.raises(ScenarioError, match=r": gate .*: unknown class x; the scenario has chat"):
+    with pytest.raises(ScenarioError, match=r": gate .*: unknown class x; choose from chat"):
         scenarios.load("smoke").changed({"gates": ["failed_ratio{x} < 1"]})
 
 
 def test_gates_of_the_command_line_are_added() -> None:
     mixed = scenarios.load("mixed")
-    added = run_spec.more_gates(mixed, ["p95(ttft_ms){agent} < 900", *mixed.gates])
-    assert added == {"gates": [*mixed.gates, "p95(ttft_ms){agent} < 900"]}
+    added = run_spec.gates_of(mixed, ["p95(ttft_ms){agent} < 900", *mixed.gates])
+    assert added == (*mixed.gates, "p95(ttft_ms){agent} < 900")
+    form = ["p95(ttft_ms){agent} < 900"]
+    assert run_spec.gates_of(mixed, ["failed_ratio < 1"], form) == (*form,), "those of the form are all gates"
+    assert run_spec.gates_of(mixed, ["failed_ratio < 1"], []) == ()
     for text, problem in (("p95(tttf_ms) < 9", "did you mean ttft_ms?"), ("failed_ratio{agnt} < 1", "mean agent?")):
         with pytest.raises(UsageError) as caught:
-            run_spec.more_gates(mixed, [text])
+            run_spec.gates_of(mixed, [text])
         assert str(caught.value).startswith(f"--gate: gate {text!r}, character ")
         assert str(caught.value).endswith(problem)
+        with pytest.raises(UsageError, match=r"^gates: gate "):
+            run_spec.gates_of(mixed, [], [text])
 
 
 @pytest.mark.parametrize(
@@ -392,7 +397,7 @@ def test_gates_of_the_command_line_are_added() -> None:
 def test_a_gate_of_other_answers_is_refused_before_the_run(name: str, text: str) -> None:
     scenario = scenarios.load(name)
     with pytest.raises(UsageError, match=r"^--gate: .* is of [a-z ]+, and endpoint \w+ has none; use "):
-        run_spec.more_gates(scenario, [text])
+        run_spec.gates_of(scenario, [text])
     for change in ({"gates": [text]}, {"abort_on": [f"{text} for 5s"]}):
         with pytest.raises(ScenarioError, match=" has none; use "):
             scenario.changed(change)

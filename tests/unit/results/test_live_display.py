@@ -76,6 +76,13 @@ def test_unknown_figures_are_dashes() -> None:
     assert rows["TTFT p50, ms"] == rows["waiting"] == rows["KV cache"] == ["-"]
 
 
+def test_without_colour_a_frame_has_no_codes() -> None:
+    course, now = Course(), snapshot(40.0)
+    course.add(now)
+    coloured, plain = (frame(now, course, [FAILS], 40, colour) for colour in (True, False))
+    assert [re.sub(STYLES, "", line) for line in coloured] == plain != coloured
+
+
 @given(st.lists(st.one_of(st.none(), st.floats(0, 1e9)), max_size=3 * SPAN), st.integers(1, SPAN))
 def test_a_sparkline_has_a_bar_per_sample(samples: list[float | None], columns: int) -> None:
     line = sparkline(samples, columns)
@@ -159,7 +166,8 @@ def test_a_run_on_a_terminal_shows_frames_and_restores_it(tmp_path: Path, simula
     assert code == 130, text
     assert restored
     assert "\x1b[?25l" not in text, "the cursor is never hidden"
-    assert "passing so far" in text
+    assert "\x1b[32mpassing so far\x1b[0m" in text
+    assert "\x1b[1;31mstopped early\x1b[0m by Ctrl-C" in text
     plain = re.sub(STYLES, "", text)
     assert re.search(FIGURES_IN_FRAME, plain), plain
     assert "1 of 1 gate hold" in plain

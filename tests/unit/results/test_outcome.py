@@ -21,8 +21,8 @@ LOST = Early("the loss of every worker", "measure", 1, 15)
 NO_TURNS = LATE | {"code": "no_turns", "text": "not one turn came to an end in the measure phase"}
 
 
-def stated(headline: str, exit_code: int) -> Outcome:
-    state = next(state for state in get_args(State) if headline.startswith(state))
+def stated(headline: str, exit_code: int, state: State | None = None) -> Outcome:
+    state = state or next(state for state in get_args(State) if headline.startswith(state))
     return Outcome(state=state, headline=headline, exit_code=exit_code)
 
 
@@ -50,6 +50,7 @@ def summary(
     return {"verdict": verdict, "turns": turns, "window_s": 15.0} | more
 
 
+OVERLOADED = "overloaded: 12/s offered, 3/s ended"
 AT_5_S = "stopped early by SIGTERM after 5.2 of 15 s"
 WHILE_WARM = "stopped early by Ctrl-C after 1.2 s of warm-up: nothing was measured"
 OF_CALL = "stopped early by an invalid call in a.py:3 after 0.2 of 15 s"
@@ -111,7 +112,8 @@ ALL_PASS = Policy(on_invalid_warns=True, on_stop_passes=True)
         ),
         ("invalid: late by 9 ms", 3, summary(reasons=(LATE,)), None, None),
         ("invalid: late by 9 ms (and 1 more)", 0, summary(reasons=(LATE, LATE)), None, ALL_PASS),
-        ("suspect: overloaded: 12/s offered, 3/s ended", 0, summary(reasons=(OVERLOAD,)), None, None),
+        (f"failed: 1 of 1 gate failed; {OVERLOADED}", 1, summary(gates=gates(0, 1), reasons=(OVERLOAD,)), None, None),
+        (f"{AT_5_S}; {OVERLOADED}", 143, summary(reasons=(OVERLOAD,)), STOPPED, None),
     ],
 )
 def test_the_outcome_of_a_summary(
@@ -136,7 +138,8 @@ def test_state_headline_and_exit_code_are_consistent(
 ) -> None:
     outcome, verdict = judge(document, early, policy), document["verdict"]
     assert outcome.state in get_args(State)
-    assert outcome.headline.startswith(outcome.state)
+    assert outcome.headline.startswith((outcome.state, OVERLOADED))
+    assert (OVERLOADED in outcome.headline) == (OVERLOAD in document["verdict"]["reasons"])
     assert "\n" not in outcome.headline
     if not verdict["passed"]:
         assert outcome.state == "failed"
@@ -203,6 +206,8 @@ def test_a_proven_overload_does_not_hide_a_failed_run_behind_exit_code_3(
         assert outcome.state == "invalid"
         assert outcome.exit_code == (0 if warns else 3)
     assert ("overloaded: 12/s offered, 3/s ended" in outcome.headline) == (state == "overloaded")
+    if state == "overloaded" and not (broken or failed or early):
+        assert outcome.headline.startswith("overloaded: ")
     if state == "overloaded":
         named = outcome.headline.index("overloaded: ")
         assert all(
@@ -211,13 +216,14 @@ def test_a_proven_overload_does_not_hide_a_failed_run_behind_exit_code_3(
 
 
 def test_an_overload_is_named_before_the_invalid_measurement() -> None:
+    suspect = summary(reasons=(OVERLOAD,)) | {"growth": GROWTH | {"state": "overloaded"}}
+    assert judge(suspect) == stated(f"{OVERLOADED}; measurement suspect (overload)", 0, "suspect")
     document = summary(gates=gates(0, 1), reasons=(DRAINED, OVERLOAD)) | {"growth": GROWTH | {"state": "overloaded"}}
-    overloaded = "overloaded: 12/s offered, 3/s ended"
     assert judge(document) == stated(
-        f"failed: 1 of 1 gate failed; {overloaded}; measurement invalid (unfinished_drain)", 1
+        f"failed: 1 of 1 gate failed; {OVERLOADED}; measurement invalid (unfinished_drain)", 1
     )
     document = summary(reasons=(DRAINED, OVERLOAD)) | {"growth": GROWTH | {"state": "overloaded"}}
-    assert judge(document) == stated(f"invalid: {overloaded}; 40 of 300 turns were still streaming", 3)
+    assert judge(document) == stated(f"{OVERLOADED}; measurement invalid (unfinished_drain)", 3, "invalid")
 
 
 def test_headline_and_details_count_the_failures_of_the_same_turns() -> None:
