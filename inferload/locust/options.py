@@ -12,6 +12,7 @@ from locust.util.timespan import parse_timespan
 from msgspec import Struct
 
 from inferload.base import rundir
+from inferload.base.argparse_ext import check_choice
 from inferload.base.errors import UsageError, explained
 from inferload.base.run_options import API_KEY_VARIABLE, DEFAULT_MAX_TURNS_MB, KEY_ON_COMMAND_LINE, RUN_OPTIONS
 from inferload.base.tls import TlsSettings
@@ -48,6 +49,7 @@ def scenario_choices(default: str, selected: str) -> list[str]:
 def add_options(parser: Any, default_scenario: str, selected_scenario: str | None = None) -> None:
     """Add inferload's options to Locust's parser. `selected_scenario`: value of the command line, once it is known."""
     parser.allow_abbrev = False  # else argparse reads --api-key as --api-key-file, and an error prints the key
+    parser._check_value = check_choice
     parser.add_argument(
         "--api-key",
         action=_Refused,
@@ -187,10 +189,10 @@ def check(options: Any, program: Program = _ANY_SCENARIO) -> CheckedOptions:
     if options.live and not options.headless:
         raise UsageError("--live: only for a headless run; the web UI shows this one")
     run_spec.abort_on(options.abort_on)
-    run_spec.more_gates(scenario, options.gate or ())
+    gates = run_spec.gates_of(scenario, options.gate or ())
     if options.only:
         users_set = next((setting.value for setting in settings if setting.key == "arrivals.users"), None)
-        run_spec.only_class(scenario, options.only, options.num_users or users_set, options.gate or ())
+        run_spec.only_class(scenario, options.only, options.num_users or users_set, gates)
     if options.headless or options.autostart:
         if not options.host:
             raise UsageError("--host: missing; name the server, as --host http://server:8000")

@@ -22,6 +22,7 @@ from inferload.base.errors import UsageError
 from inferload.base.escaping import escaped
 from inferload.base.on_use import importing
 from inferload.base.redaction import safe_urls
+from inferload.base.status_lines import print_error
 from inferload.locust import options, user_classes
 from inferload.locust.options import CheckedOptions
 from inferload.locust.user_classes import program_of
@@ -58,7 +59,7 @@ def install() -> None:
         process.check_patched()
         adaptations.apply()
     except UsageError as error:
-        print(f"inferload: {escaped(safe_urls(str(error)))}", file=sys.stderr)
+        print_error(escaped(safe_urls(str(error))))
         ci.refuse(error)
         sys.exit(2)
     logs.install()
@@ -257,7 +258,7 @@ def _export_metrics(controller: "Controller", address: ListenAddress) -> None:
     try:
         exporter.listen(address)
     except UsageError as error:
-        print(f"inferload: {escaped(safe_urls(str(error)))}", file=sys.stderr)
+        print_error(escaped(safe_urls(str(error))))
         ci.refuse(error)
         sys.exit(USAGE)
     controller.process.await_scrape = exporter.wait_for_last_scrape

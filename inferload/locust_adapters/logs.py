@@ -11,6 +11,7 @@ import inferload
 from inferload.base.errors import UsageError
 from inferload.base.escaping import escaped, indented
 from inferload.base.redaction import Redaction
+from inferload.base.status_lines import painting
 from inferload.locust_adapters.compat import names_in
 from inferload.results.verdict.failures import add_message, message
 
@@ -99,11 +100,13 @@ _LOGGERS = (None, "locust", "locust.stats_logger")  # loggers to which Locust ad
 
 
 def protect(redaction: Redaction) -> None:
-    """Add the filter to every log handler of this process; later calls replace it."""
+    """Add the filter to every log handler of this process, and styles to those of a terminal; later calls replace the filter."""
     for handler in {handler for name in _LOGGERS for handler in logging.getLogger(name).handlers}:
         for old in [known for known in handler.filters if isinstance(known, SafeRecords)]:
             handler.removeFilter(old)
         handler.addFilter(SafeRecords(redaction))
+        if isinstance(handler, logging.StreamHandler) and not isinstance(handler, logging.FileHandler):
+            handler.setStream(painting(handler.stream))
 
 
 class SafeRecords(logging.Filter):

@@ -1,6 +1,6 @@
 // Live view of a run: polls the document once a second, and draws badge, steering, figures, charts, tables and marks.
 (() => {
-  const { Group, number, clock, element, kindOf } = window.inferloadCharts;
+  const { Group, MARKS, number, clock, element, kindOf, sample, sentence } = window.inferloadCharts;
   const POLL_MS = 1000;
   const SLOW_MS = 2000; // without a run in progress, and in a hidden page
   const MOST_POINTS = 2400; // then the whole run is fetched anew, with older points in buckets
@@ -43,6 +43,7 @@
       this.facts = element("span", "il-facts");
       const head = element("div", "il-head");
       head.append(this.badge, this.name, this.chips, this.facts);
+      const top = element("div", "il-top");
       this.links = element("nav", "il-links");
       this.links.setAttribute("aria-label", "Report and runs");
       this._link(null);
@@ -57,9 +58,11 @@
       this.tiles = element("dl", "il-tiles");
       this._buildFilters();
       this.charts = new Group(this.root, () => this._showTime());
-      this.gates = this._table("Gates", ["gate", "value", "result", "note"]);
+      this.key = element("ul", "il-key");
+      this.key.setAttribute("aria-label", "Marks and limits in the charts");
+      this.gates = this._table("Gates", ["Gate", "Value", "Result", "Note"]);
       this.classes = { section: element("div") };
-      this.others = this._table("Other requests", ["request", "sent", "failed", "p50 ms", "p95 ms", "first failure"]);
+      this.others = this._table("Other requests", ["Request", "Sent", "Failed", "p50, ms", "p95, ms", "First failure"]);
       const marks = element("section");
       this.markList = element("ol", "il-marks");
       this.markList.tabIndex = 0;
@@ -67,7 +70,7 @@
       marks.append(element("h2", "", "Marks"), this.markList);
       const columns = element("div", "il-columns");
       columns.append(this.gates.section, marks);
-      this.valueTable = this._table("", ["figure", "now", "lowest", "highest"]);
+      this.valueTable = this._table("", ["Figure", "Now", "Lowest", "Highest"]);
       const details = element("details");
       details.append(element("summary", "", "All current values as a table"), this.valueTable.section);
       this.details = details;
@@ -76,13 +79,15 @@
         ...(this.steer ? [this.steer.node] : []),
         this.tiles,
         this.bar,
+        this.key,
         this.charts.grid,
         this.classes.section,
         this.others.section,
         columns,
         details,
       );
-      this.root.append(head, this.links, this.error, this.reasons, this.measurement, this.bottleneck, this.empty, this.body);
+      top.append(head, ...(this.steer ? [this.steer.stop] : []));
+      this.root.append(top, this.links, this.error, this.reasons, this.measurement, this.bottleneck, this.empty, this.body);
       for (const node of [this.error, this.measurement, this.bottleneck, this.body, this.reasons]) node.hidden = true;
     }
     // Links to the report and the files of an ended run, and to the list of runs.
@@ -96,8 +101,8 @@
       };
       const file = (text, path) => link(text, `runs/${encodeURIComponent(name)}/${path}`);
       this.links.replaceChildren(
-        ...(name ? [file("report", "report.html"), ...FILES.map((path) => file(path, path))] : []),
-        link("runs", "runs"),
+        ...(name ? [file("Report", "report.html"), ...FILES.map((path) => file(path, path))] : []),
+        link("Runs", "runs"),
         ...(this.alone ? [link("Locust", "../")] : []),
       );
     }
@@ -107,7 +112,8 @@
       this._buildTiles(tiles);
       this.columns = columns;
       const { section } = this.classes;
-      this.classes = this._table("By class", ["class", ...columns.map(({ title }) => title)]);
+      this.classes = this._table("By class", ["Class", ...columns.map(({ title }) => title)]);
+      this.classes.section.className = "il-classes";
       section.replaceWith(this.classes.section);
     }
     _buildTiles(tiles) {
@@ -140,12 +146,12 @@
         this.filters[name] = value;
         this._fetchAll();
       };
-      select("Window", "il-window", [["", "whole run"], ["120", "last 2 min"], ["600", "last 10 min"]], (value) => {
+      select("Window", "il-window", [["", "Whole run"], ["120", "Last 2 min"], ["600", "Last 10 min"]], (value) => {
         this.charts.span_s = value ? Number(value) : null;
         this.charts.zoom(null);
       });
-      this.classFilter = select("Class", "il-class", [["", "all"]], again("class"));
-      this.targetFilter = select("Server", "il-target", [["", "all"]], again("target"));
+      this.classFilter = select("Class", "il-class", [["", "All"]], again("class"));
+      this.targetFilter = select("Server", "il-target", [["", "All"]], again("target"));
       this.reset = element("button", "", "Reset zoom");
       this.reset.type = "button";
       this.reset.addEventListener("click", () => this.charts.zoom(null));
@@ -254,6 +260,7 @@
         if (this.charts.store.t.length > MOST_POINTS) this.stale = true;
       }
       this._marks(state.marks);
+      this._key(run.limits);
       this.marksTo = state.marks_to;
       this._options("class", this.classFilter, state.classes);
       this._options("target", this.targetFilter, state.targets);
@@ -274,7 +281,7 @@
       const [words, kind] = state.trouble
         ? [state.trouble, "trouble"]
         : [state.preparing ? "Preparing the run …" : "No run yet", "idle"];
-      setText(this.badge, state.trouble ? "not started" : words);
+      setText(this.badge, state.trouble ? "Not started" : words);
       this.badge.dataset.state = kind;
       setText(this.empty, state.trouble ? state.trouble : "Start a run to see its figures here.");
     }
@@ -282,13 +289,13 @@
       const { run, badge } = state;
       const phase = run.over ? "over" : run.draining ? "draining" : (run.phase ?? "about to begin");
       const label = run.over ? badge?.state : `${badge && badge.state !== "running" ? `${badge.state} · ` : ""}${phase}`;
-      setText(this.badge, state.trouble && !state.preparing && !run.over ? "not started" : label || "over");
+      setText(this.badge, sentence(state.trouble && !state.preparing && !run.over ? "not started" : label || "over"));
       this.badge.dataset.state = badge?.state ?? "running";
       setText(this.name, run.scenario);
       const chips = [...(run.engine === "simulator" ? ["simulator"] : []), ...(run.steady && !run.over ? ["steady"] : [])];
       if (this.chips.dataset.texts !== chips.join()) {
         this.chips.dataset.texts = chips.join();
-        this.chips.replaceChildren(...chips.map((text) => element("span", `il-chip il-${text}`, text)));
+        this.chips.replaceChildren(...chips.map((text) => element("span", `il-chip il-${text}`, sentence(text))));
       }
       const left = run.left_s === null ? "" : ` · ${span(run.left_s)} left`;
       const turns = state.turns ? ` · ${number(state.turns.sent)} turns, ${number(state.turns.failed)} failed` : "";
@@ -318,6 +325,7 @@
         this.charts.marks.push(mark);
         const item = element("li");
         item.dataset.kind = kindOf(mark);
+        item.dataset.sign = MARKS[kindOf(mark)].sign;
         item.append(element("time", "", clock(mark.at_s)), element("span", "", mark.text));
         this.markList.prepend(item);
       }
@@ -347,8 +355,32 @@
       this.slo.box.hidden = state.slo_minute === null || state.slo_minute === undefined;
       setText(this.slo.text, share(state.slo_minute));
     }
+    // Explain the looks of what the charts have: kinds of marks, and limits.
+    _key(limits) {
+      const kinds = Object.keys(MARKS).filter((kind) => this.charts.marks.some((mark) => mark.drawn && kindOf(mark) === kind));
+      const texts = [...kinds, ...(limits.length ? ["limit"] : [])].join();
+      if (this.key.dataset.kinds === texts) return;
+      this.key.dataset.kinds = texts;
+      const entries = kinds.map((kind) => {
+        const item = element("li", "", `${MARKS[kind].sign} ${MARKS[kind].text}`.trim());
+        item.prepend(sample(`mark-${kind}`, MARKS[kind].dash, true));
+        return item;
+      });
+      if (limits.length) {
+        entries.push(element("li", "", "Limit of SLO or gate (↑ above the axis)"));
+        entries[entries.length - 1].prepend(sample("limit", [8, 4], false));
+      }
+      this.key.replaceChildren(...entries);
+    }
+    // Several classes are above the charts, on a narrow page at the top.
+    _placeClasses(count) {
+      const narrow = this.root.clientWidth < 760;
+      const after = count < 2 ? this.others.section : narrow ? (this.steer?.node ?? this.tiles) : this.bar;
+      const { section } = this.classes;
+      if (section.nextElementSibling !== after) after.before(section);
+    }
     _tables(state) {
-      const passed = (gate) => (gate.passed === null ? "–" : gate.passed ? "passed" : "failed");
+      const passed = (gate) => (gate.passed === null ? "–" : gate.passed ? "Passed" : "Failed");
       this.gates.section.hidden = !state.gates.length;
       this._fill(
         this.gates,
@@ -359,10 +391,11 @@
           { text: gate.note ?? "", className: "il-text" },
         ]),
       );
+      this._placeClasses(state.rows.length - 1);
       this._fill(
         this.classes,
         state.rows.map((row) => [
-          { text: row.name ?? `all (${state.figures_of})` },
+          { text: row.name ?? `All (${state.figures_of})` },
           ...this.columns.map(({ key, share: ofOne, bad }) => ({
             text: ofOne ? share(row[key]) : number(row[key]),
             className: bad && row[key] ? "il-bad-count" : "",

@@ -1,6 +1,6 @@
 // Charts of the live view: uPlot figures on one time axis with a shared cursor and zoom. Texts are set as text, never as HTML.
 (() => {
-  const IN_RANGE = 3; // a limit above so many times the highest value is not drawn: the values would be flat
+  const IN_RANGE = 1.25; // the axis follows the data: a limit above so many times the highest value is named at its edge
   const MARK_PX = 6; // distance of the cursor from a mark at which its text is displayed
   const number = (value) => {
     if (value === null || value === undefined) return "–";
@@ -14,6 +14,40 @@
     const node = document.createElement(name);
     if (className) node.className = className;
     if (text !== undefined) node.textContent = text;
+    return node;
+  };
+  // "in flight" as "In flight"; "p50" and "KV" stay.
+  const sentence = (text) => text.replace(/^[a-z-]+(?=[ ,]|$)/, (word) => word[0].toUpperCase() + word.slice(1));
+  // Looks of the marks by what happened: a dash and a sign at the top of the line.
+  const MARKS = {
+    phase: { text: "Phase or step", sign: "", dash: [], kinds: ["phase", "step", "steady", "warmup_over"] },
+    change: {
+      text: "Change of the load",
+      sign: "▲",
+      dash: [6, 4],
+      kinds: ["users", "rate", "ramp", "stop", "abort", "abort_on", "targets"],
+    },
+    worker: { text: "Worker lost or late", sign: "◆", dash: [2, 3], kinds: [] },
+    fault: { text: "Fault or event", sign: "✕", dash: [1, 4], kinds: [] },
+  };
+  const kindOf = ({ kind }) => {
+    if (kind.startsWith("worker_")) return "worker";
+    return Object.keys(MARKS).find((name) => MARKS[name].kinds.includes(kind)) ?? "fault";
+  };
+  const LIMIT_DASHES = [[8, 4], [2, 3], [12, 3, 2, 3], [4, 8]]; // of the limits of one chart
+  // A short line as in the charts. `colour`: a variable of the style sheet.
+  const sample = (colour, dash, upright) => {
+    const node = document.createElementNS("http://www.w3.org/2000/svg", "svg");
+    const line = document.createElementNS("http://www.w3.org/2000/svg", "line");
+    const [x2, y2] = upright ? [0, 14] : [22, 0];
+    node.setAttribute("class", "il-sample");
+    node.setAttribute("viewBox", `-1 -1 ${x2 + 2} ${y2 + 2}`);
+    node.setAttribute("width", x2 + 2);
+    node.setAttribute("height", y2 + 2);
+    const looks = { x2, y2, stroke: `var(--il-${colour})`, "stroke-width": 1.5, "stroke-dasharray": dash.join(" ") };
+    for (const [name, value] of Object.entries(looks)) line.setAttribute(name, value);
+    node.append(line);
+    node.setAttribute("aria-hidden", "true");
     return node;
   };
   const colourOf = (root, name) => getComputedStyle(root).getPropertyValue(`--il-${name}`).trim() || "#888";
@@ -85,6 +119,7 @@
       this.factor = spec.share ? 100 : 1;
       this.plot = null;
       this.lines = [];
+      this.limits = [];
       this.figure = element("figure", "il-chart");
       const head = element("figcaption", "il-chart-head");
       this.heading = element("span", "il-chart-title", spec.title);
@@ -159,7 +194,13 @@
         this.legend.append(entry);
         return { ...item, value };
       });
-      for (const { text } of this._limits()) this.legend.append(element("span", "il-legend-limit", text));
+      this.limits = this._limits().map((limit, index) => {
+        const entry = element("span", "il-legend-item il-legend-limit");
+        const dash = LIMIT_DASHES[index % LIMIT_DASHES.length];
+        entry.append(sample("limit", dash, false), element("span", "", limit.text));
+        this.legend.append(entry);
+        return { ...limit, dash };
+      });
       this.destroy();
       if (!lines.length) return;
       this.plot = new uPlot(this._options(lines), [[0], ...lines.flatMap(() => [[null], [null], [null]])], this.canvas);
@@ -183,7 +224,7 @@
         series,
         bands,
         legend: { show: false },
-        padding: [8, 30, 0, 0],
+        padding: [16, 30, 0, 0],
         scales: {
           x: { time: true },
           y: { range: (u, low, high) => [0, most || this._top(high)] },
@@ -209,14 +250,23 @@
       const near = this._limits().filter((limit) => limit.limit_ms <= IN_RANGE * high);
       return high > 0 ? Math.max(high, ...near.map((limit) => limit.limit_ms)) * 1.1 : 1;
     }
+    // Limits within the axis as lines; the values of those above it at its upper edge.
     _drawLimits(u) {
       const { ctx, bbox } = u;
+      const above = this.limits.filter(({ limit_ms }) => limit_ms > u.scales.y.max).map(({ limit_ms }) => limit_ms);
       ctx.save();
-      ctx.strokeStyle = colourOf(this.group.root, "bad");
-      ctx.lineWidth = devicePixelRatio;
-      ctx.setLineDash([6 * devicePixelRatio, 4 * devicePixelRatio]);
-      for (const { limit_ms } of this._limits()) {
+      ctx.strokeStyle = ctx.fillStyle = colourOf(this.group.root, "limit");
+      ctx.font = `${11 * devicePixelRatio}px system-ui`;
+      ctx.textAlign = "right";
+      ctx.textBaseline = "bottom";
+      const values = [...new Set(above)].sort((a, b) => a - b).map(number);
+      const words = values.length ? `↑ ${values.length > 1 ? "limits" : "limit"} ${values.join(", ")}` : "";
+      ctx.fillText(words, bbox.left + bbox.width, bbox.top - 2 * devicePixelRatio);
+      this.figure.dataset.above = words;
+      ctx.lineWidth = 1.5 * devicePixelRatio;
+      for (const { limit_ms, dash } of this.limits) {
         if (limit_ms > u.scales.y.max) continue;
+        ctx.setLineDash(dash.map((px) => px * devicePixelRatio));
         const y = Math.round(u.valToPos(limit_ms, "y", true)) + 0.5;
         ctx.beginPath();
         ctx.moveTo(bbox.left, y);
@@ -234,13 +284,19 @@
       for (const mark of this.group.marks) {
         const x = Math.round(u.valToPos(mark.at_s, "x", true)) + 0.5;
         if (!mark.drawn || x < bbox.left || x > bbox.left + bbox.width) continue;
-        ctx.strokeStyle = colourOf(this.group.root, `mark-${kindOf(mark)}`);
+        const kind = kindOf(mark);
+        const { dash, sign } = MARKS[kind];
+        ctx.strokeStyle = ctx.fillStyle = colourOf(this.group.root, `mark-${kind}`);
         ctx.lineWidth = 1.5 * devicePixelRatio;
-        ctx.setLineDash(mark.kind === "phase" ? [] : [4 * devicePixelRatio, 3 * devicePixelRatio]);
+        ctx.setLineDash(dash.map((px) => px * devicePixelRatio));
         ctx.beginPath();
         ctx.moveTo(x, bbox.top);
         ctx.lineTo(x, bbox.top + bbox.height);
         ctx.stroke();
+        ctx.font = `${10 * devicePixelRatio}px system-ui`;
+        ctx.textAlign = "center";
+        ctx.textBaseline = "top";
+        ctx.fillText(sign, x, bbox.top);
       }
       ctx.restore();
     }
@@ -252,12 +308,6 @@
       this.plot = null;
     }
   }
-
-  const kindOf = (mark) => {
-    if (["phase", "step", "steady"].includes(mark.kind)) return "phase";
-    if (["users", "rate", "ramp", "stop", "abort"].includes(mark.kind)) return "change";
-    return "fault";
-  };
 
   let groups = 0;
   // All charts of one page: window, zoom, cursor and marks are common.
@@ -368,5 +418,5 @@
     }
   }
 
-  window.inferloadCharts = { Group, number, clock, element, kindOf };
+  window.inferloadCharts = { Group, MARKS, number, clock, element, kindOf, sample, sentence };
 })();

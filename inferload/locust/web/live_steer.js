@@ -1,4 +1,5 @@
-// Steering of a run: users of a closed loop, or the rate of an open loop; at once or as a ramp.
+// Steering of a run: users of a closed loop, or the rate of an open loop; at once or as a ramp. `stop` has a place of its own, which
+// no text moves.
 (() => {
   const { element, number } = window.inferloadCharts;
 
@@ -35,8 +36,6 @@
         this.now,
         group(less, more, this.level, this.apply),
         group(element("span", "", "to"), this.to, this.unit, element("span", "", "over"), this.over, this.ramp, this.hold),
-        element("span", "il-gap"),
-        this.stop,
         this.error,
       );
       for (const [field, button] of [
@@ -119,12 +118,15 @@
     show(state) {
       const { steer, run } = state;
       this.state = steer;
-      this.node.hidden = !run || run.over;
+      const ended = !run || run.over;
+      const ending = !ended && (run.draining || !["warmup", "measure", null].includes(run.phase));
+      this.node.hidden = ended;
+      this.stop.hidden = ended && !state.preparing;
       for (const control of this.controls) control.disabled = !steer;
-      this.stop.disabled = !run || run.draining;
+      this.stop.disabled = ending;
       this.hold.disabled = !steer?.ramp;
       if (!steer) {
-        this.now.textContent = run?.draining ? "draining" : "not steerable";
+        this.now.textContent = ending ? "draining" : "not steerable";
         return;
       }
       const { level, unit, ramp, whole } = steer;

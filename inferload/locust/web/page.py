@@ -14,10 +14,11 @@ from inferload.base.redaction import Redaction
 from inferload.locust.web import live, origins, routes
 from inferload.locust.web.routes import Routes, View
 from inferload.locust.web.runs import RunPages
-from inferload.locust.web.start import StartForm
+from inferload.locust.web.start import StartForm, factor_text
 from inferload.locust_adapters import web_page
 from inferload.run.master.controller import Controller
 from inferload.run.master.so_far import measurement_so_far
+from inferload.run.process.run_spec import FormValues
 
 logger = logging.getLogger(__name__)
 
@@ -37,6 +38,7 @@ def attach(web_ui: Any, controller: Controller, redaction: Redaction, scenarios:
     routes.add(f"/inferload/{live.RUN_LINE}", "inferload_script", lambda: live.static(live.RUN_LINE))
     routes.add("/inferload/status", "inferload_status", lambda: jsonify(status(controller)))
     routes.add("/inferload/form", "inferload_form", lambda: jsonify(form.values()))
+    routes.add("/inferload/scenarios", "inferload_scenarios", lambda: jsonify(form.refusals()))
     live.attach(web_ui, controller, routes)
     RunPages(controller, base).add_to(routes)
 
@@ -98,6 +100,7 @@ def _with_scripts(response: Response, base: str) -> Response:
 
 # Beginnings of errors of the start, and the field of the form that each is about.
 _FIELDS = (
+    ("gates", "gates"),
     ("--model", "model"),
     ("model", "model"),
     ("--seed", "seed"),
@@ -121,19 +124,21 @@ def status(controller: Controller) -> dict[str, Any]:
     if trouble is not None:
         state["trouble_field"] = next((field for start, field in _FIELDS if trouble.startswith(start)), None)
     if run is not None:
-        so_far = measurement_so_far(run)
+        so_far, writing = measurement_so_far(run), controller.writing
         state |= {
             "run_dir": str(run.directory.path),
             "engine": run.preflight.engine,
             "scenario": run.spec.scenario.name,
-            "phase": run.phases.now(),
+            "phase": writing or run.phases.now(),
             "load": run.steering.load(),
             "elapsed_s": round(run.phases.elapsed_s(), 1),
-            "draining": run.stop.is_set(),
+            "draining": run.stop.is_set() and writing is None,
             "steady": run.steadiness.now,
             "in_flight": run.roster.in_flight,
             "workers_lost": [member.name for member in run.roster.gone],
             "measurement_so_far": None if so_far is None else so_far.words,
+            "factor": factor_text(FormValues.of(run.spec.scenario).factor),
+            "users": controller.environment.runner.target_user_count,
         }
     elif result is not None:
         state |= {

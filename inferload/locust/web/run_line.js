@@ -43,7 +43,6 @@
   };
 
   const sentence = (state) => {
-    if (state.trouble) return [state.trouble, "trouble"];
     const simulator = state.engine === "simulator" ? " · simulator" : "";
     if (state.phase || state.draining) {
       const lost = (state.workers_lost || []).length ? ` · lost: ${state.workers_lost.join(", ")}` : "";
@@ -56,8 +55,11 @@
       ];
     }
     if (state.preparing) return ["preparing the run …", "run"];
-    if (state.headline) return [`${state.headline}${simulator} · ${state.run_dir}`, state.outcome];
-    return ["", "run"];
+    // A refused start leaves the outcome of the last run; its form has the reason.
+    const refused = state.trouble && !document.querySelector("form input[name=userCount]");
+    const also = refused ? ` · the last start was refused: ${state.trouble}` : "";
+    if (state.headline) return [`${state.headline}${simulator} · ${state.run_dir}${also}`, state.outcome];
+    return state.trouble ? [state.trouble, "trouble"] : ["", "run"];
   };
 
   const refresh = async () => {

@@ -1,5 +1,6 @@
 """Order, filter and trend of the run list, chosen by the query of the page. No I/O."""
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Self
 from urllib.parse import urlencode
@@ -7,38 +8,39 @@ from urllib.parse import urlencode
 from msgspec import Struct, structs
 from msgspec.structs import replace
 
-from inferload.base.numbers import short
+from inferload.base.numbers import number, short
 from inferload.results.run_list import FIGURES, ListedRun
 
 STARTED, OUTCOME = "run", "outcome"  # columns beside those of the figures; a run is sorted by its start
 COLUMNS = (STARTED, OUTCOME, *FIGURES)
 _LONGEST = 200  # characters of a query value
-_WIDTH, _HEIGHT, _LEFT, _RIGHT, _TOP, _BOTTOM = 720, 180, 12, 12, 12, 12
+_TICKS = 5  # most on an axis of values
+_DATES = 4  # most on the axis of runs
 
 
 class Point(Struct, frozen=True):
-    """Run in a trend. `x`, `y`: in the drawing."""
+    """Run in a trend. `x`, `y`: in percent of the drawing, from its lower left corner."""
 
     run: ListedRun
     value: str
     x: float
     y: float
+    dated: bool  # its start is a tick of the axis
 
 
 class Trend(Struct, frozen=True):
-    """A figure over the runs of a scenario, by their start. `left_out`: runs without a valid value."""
+    """A figure over the runs of a scenario, by their start. `left_out`: runs without a valid value.
+
+    `ticks`: of the axis of values, each with its height in percent.
+    """
 
     points: tuple[Point, ...]
-    lowest: str
-    highest: str
+    ticks: tuple[tuple[str, float], ...]
     left_out: int
-    width: int = _WIDTH
-    height: int = _HEIGHT
-    base: int = _HEIGHT - _BOTTOM  # of the value 0
 
     @property
     def line(self) -> str:
-        return " ".join(f"{point.x:.1f},{point.y:.1f}" for point in self.points)
+        return " ".join(f"{point.x:.2f},{100 - point.y:.2f}" for point in self.points)
 
 
 class RunView(Struct, frozen=True):
@@ -97,19 +99,20 @@ class RunView(Struct, frozen=True):
         of_scenario = sorted((run for run in runs if run.series == self.scenario), key=lambda run: run.started_at)
         values = [(run, run.value(self.figure)) for run in of_scenario]
         known = [(run, value) for run, value in values if value is not None and not run.invalid]
-        highest = max((value for _, value in known), default=0.0)
+        ticks, last = axis(max((value for _, value in known), default=0.0)), len(known) - 1
+        dated = {round(last * tick / (_DATES - 1)) for tick in range(_DATES)}
         points = tuple(
-            Point(run, short(value), _x(index, len(known)), _y(value, highest))
+            Point(run, short(value), 100 * index / last if last else 50.0, 100 * value / ticks[-1], index in dated)
             for index, (run, value) in enumerate(known)
         )
-        lowest = min((value for _, value in known), default=0.0)
-        return Trend(points, short(lowest), short(highest), len(values) - len(known))
+        heights = tuple((number(tick), 100 * tick / ticks[-1]) for tick in ticks)
+        return Trend(points, heights, len(values) - len(known))
 
 
-def _x(index: int, count: int) -> float:
-    return _LEFT + (_WIDTH - _LEFT - _RIGHT) * (index / (count - 1) if count > 1 else 0.5)
-
-
-def _y(value: float, highest: float) -> float:
-    """Return the height of a value on an axis that begins at 0."""
-    return _HEIGHT - _BOTTOM - (_HEIGHT - _TOP - _BOTTOM) * (value / highest if highest > 0 else 0.0)
+def axis(highest: float) -> list[float]:
+    """Return the ticks of an axis from 0: at most `_TICKS` steps of 1, 2 or 5 times a power of ten, to at least `highest`."""
+    if highest <= 0:
+        return [0.0, 1.0]
+    power = 10.0 ** math.floor(math.log10(highest / _TICKS))
+    step = next(step for step in (power, 2 * power, 5 * power, 10 * power) if highest <= _TICKS * step)
+    return [step * index for index in range(math.ceil(highest / step) + 1)]

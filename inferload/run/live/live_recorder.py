@@ -35,10 +35,10 @@ FAILED = "failed:"  # prefix of the columns of failures per second, by class of 
 
 
 class Instant(Struct, frozen=True):
-    """State at the end of a second. `scrapes`: newest line of the scraper by target."""
+    """State at the end of a second. `users`: None in an open loop; `scrapes`: newest line of the scraper by target."""
 
     in_flight: int
-    users: int
+    users: int | None
     wall_ns: int
     scrapes: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 

@@ -1,5 +1,9 @@
-"""What the live view shows: columns of figures, and their charts, tiles and table. A page gets these texts with the data."""
+"""What the live view shows: columns of figures, and their charts, tiles and table. A page gets these texts with the data.
 
+Texts are in sentence case, as all labels of the view.
+"""
+
+import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -20,6 +24,11 @@ OF_SERVERS = tuple(row for row in SERVER_FIGURES if row.headline)
 PERCENTILES = tuple((figure, name) for figure in HEADLINES for name in ("p50", figure.tail))
 CLIENT = (*(figure.column(name) for figure, name in PERCENTILES), *(figure.key for figure in RATES))
 SERVER = tuple(row.key for row in OF_SERVERS)
+
+
+def sentence_case(label: str) -> str:
+    """Return a label with a capital, unless its first word has a digit or a sign: `In flight`, but `p50`."""
+    return re.sub(r"^[a-z-]+(?=[ ,]|$)", lambda word: word[0].capitalize(), label)
 
 
 def view() -> dict[str, Any]:
@@ -63,8 +72,11 @@ def _charts() -> list[dict[str, Any]]:
 
 
 def _chart(title: str, lines: Iterable[Mapping[str, Any]], **more: Any) -> dict[str, Any]:
-    coloured = [{**line, "colour": number, "step": line["key"] == "users"} for number, line in enumerate(lines, 1)]
-    return {"title": title, "lines": coloured, **more}
+    coloured = [
+        {**line, "label": sentence_case(line["label"]), "colour": number, "step": line["key"] == "users"}
+        for number, line in enumerate(lines, 1)
+    ]
+    return {"title": sentence_case(title), "lines": coloured, **more}
 
 
 def _tiles() -> list[dict[str, Any]]:
@@ -72,7 +84,8 @@ def _tiles() -> list[dict[str, Any]]:
     tiles = [_tile(figure.column(name), f"{figure.title} {name}", figure) for figure, name in shown]
     tiles += [_tile(figure.key, figure.title, figure) for figure in (OFFERED, ACHIEVED, OUTPUT)]
     tiles += [{"key": key, "title": title, "unit": "", "share": False, "server": False} for key, title in LOAD.items()]
-    return [*tiles, *(_tile(row.key, row.title, row) for row in (KV_CACHE_USAGE, WAITING))]
+    tiles += [_tile(row.key, row.title, row) for row in (KV_CACHE_USAGE, WAITING)]
+    return [tile | {"title": sentence_case(tile["title"])} for tile in tiles]
 
 
 def _tile(key: str, title: str, figure: Figure) -> dict[str, Any]:
@@ -83,10 +96,11 @@ def _tile(key: str, title: str, figure: Figure) -> dict[str, Any]:
 
 def _columns() -> list[dict[str, Any]]:
     """Return the columns of the table of classes. `bad`: a count that should be 0."""
-    columns = [{"key": key, "title": title, "bad": key in _BAD} for key, title in _COUNTS.items()]
+    columns: list[dict[str, Any]] = [{"key": key, "title": title, "bad": key in _BAD} for key, title in _COUNTS.items()]
     columns += [{"key": figure.key, "title": figure.heading} for figure in (TURNS, OUTPUT)]
     columns += [{"key": figure.column(name), "title": figure.head(name).text} for figure, name in PERCENTILES]
-    return [*columns, {"key": ATTAINMENT.key, "title": ATTAINMENT.title, "share": True}]
+    columns += [{"key": ATTAINMENT.key, "title": ATTAINMENT.title, "share": True}]
+    return [column | {"title": sentence_case(column["title"])} for column in columns]
 
 
 def class_row(name: str | None, part: Figures) -> dict[str, Any]:

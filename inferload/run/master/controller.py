@@ -26,11 +26,12 @@ from inferload.run.master.process_end import ProcessEnd
 from inferload.run.master.stages import RunStages, Stage
 from inferload.run.master.workers import inbox
 from inferload.run.process.greenlets import DrainedGreenlet
-from inferload.run.process.run_spec import FormValues, LoadOptions, RunOptions, RunSpec, resolve
+from inferload.run.process.run_spec import FormValues, LoadOptions, RunOptions, RunSpec, form_of, gates_of, resolve
 from inferload.run.process.settings import ProcessSettings
+from inferload.scenario.scenario import Scenario
 
 if TYPE_CHECKING:
-    from inferload.run.process.rerun import CommandLine
+    from inferload.run.process.rerun import Again, CommandLine
 
 logger = logging.getLogger(__name__)
 
@@ -55,6 +56,7 @@ class Controller:
         self._run_options = run_options
         self._runner = environment.runner
         self._stages = RunStages()
+        self.form_gates: tuple[str, ...] | None = None  # of the last start by the form
         self._users = LocustUsers(environment, self.start, self.stop)
         self.process = ProcessEnd(environment, lambda: self.under_way)
         self._end_report = EndReport(environment, own)
@@ -72,10 +74,10 @@ class Controller:
             runners.end_shape(self._runner)  # Locust's headless process waits for its end
             return
         self._users.classes = user_classes
-        if self.run is not None and self.run.ending:
+        if self.ending is not None:
             by_locust = self._users.in_shape or user_count == self._runner.target_user_count  # or after a lost worker
             if not by_locust or has_request_context():
-                logger.warning("the run is draining; start again after its end")
+                logger.warning("%s; start again after its end", self.ending)
             return
         if self._stages.before_load:
             self._stages.request_later(user_count, spawn_rate)
@@ -84,7 +86,7 @@ class Controller:
         if self.run is None:
             if self._stages.stage is Stage.OVER or self.process.quitting:
                 return  # a tick of a LoadTestShape, or Locust's reaction to a worker that joins or leaves
-            self._begin(lambda: resolve(self.options_for(user_count, spawn_rate, self.environment)))
+            self._begin(lambda: resolve(self.options_for(user_count, spawn_rate, self.environment, self.form_gates)))
             if self._users.in_shape:
                 self._stages.load_begun.wait()  # the time of a LoadTestShape begins with the load
             return
@@ -127,6 +129,18 @@ class Controller:
     def preparing(self) -> bool:
         """True while a run, or its next pass, is being prepared."""
         return self._stages.stage is Stage.PREPARING
+
+    @property
+    def ending(self) -> str | None:
+        """What the run does after its load, as a sentence; None without such a run."""
+        if self.run is None or not self.run.ending:
+            return None
+        return f"the run is {self.writing or 'draining'}"
+
+    @property
+    def writing(self) -> str | None:
+        """What the run writes, as a phase; None before the end of its load."""
+        return self._own.writing if self._stages.stage is Stage.WRITING else None
 
     @property
     def trouble(self) -> str | None:
@@ -186,8 +200,8 @@ class Controller:
         run = self.run
         if run is None or self._stages.before_load:
             raise UsageError("no load to change: no run is in progress, or its load has not begun")
-        if run.ending:
-            raise UsageError("no load to change: the run is draining")
+        if self.ending is not None:
+            raise UsageError(f"no load to change: {self.ending}")
         if self.environment.shape_class is not None:
             raise UsageError("no load to change: a LoadTestShape determines the users")
         return run
@@ -247,14 +261,30 @@ class Controller:
         if self.under_way:
             raise UsageError("a run is under way; wait for its end")
 
-    def form_values(self, scenario: str) -> FormValues:
-        """Return the values of the start form for a scenario; UsageError if it cannot be loaded."""
-        program = self._run_options(self.environment).program
-        return self.load_options.form(program.load(scenario, self.load_options.settings))
+    def load_scenario(self, name: str) -> Scenario:
+        """Return a scenario with the changes of --set; UsageError if this process cannot run it."""
+        return self._run_options(self.environment).program.load(name, self.load_options.settings)
 
-    def options_for(self, users: int, spawn_rate: float, environment: Any) -> RunOptions:
-        """Return the options in an environment, with the given users and spawn rate."""
-        return replace(self._run_options(environment), users=users, spawn_per_s=spawn_rate)
+    def form_values(self, name: str) -> FormValues:
+        """Return the values of the start form for a scenario; UsageError as of `load_scenario`."""
+        scenario = self.load_scenario(name)
+        gates = gates_of(scenario, self._run_options(self.environment).gates)
+        return replace(self.load_options.form(scenario), gates=gates)
+
+    def last_form(self) -> tuple[str, FormValues] | None:
+        """Return the scenario and the values of the form for a run like the last one; None before the first."""
+        run = self.execution.latest
+        return None if run is None else (run.spec.origin, form_of(run.spec, self.load_scenario(run.spec.origin)))
+
+    def form_again(self, manifest: Manifest) -> "Again":
+        """Return the start form for a run like an earlier one; UsageError if this process cannot run its scenario."""
+        from inferload.run.process.rerun import again
+
+        return again(manifest, self._run_options(self.environment), self._command_line)
+
+    def options_for(self, users: int, spawn_rate: float, environment: Any, gates: tuple[str, ...] | None) -> RunOptions:
+        """Return the options in an environment, with the given users and spawn rate. `gates`: of the start form."""
+        return replace(self._run_options(environment), users=users, spawn_per_s=spawn_rate, form_gates=gates)
 
     def _begin(self, resolved: Callable[[], RunSpec]) -> None:
         self._stages.begin()

@@ -102,11 +102,12 @@ class Execution:
     @contextmanager
     def _outcome(self) -> Iterator[Outcome]:
         """Give each end of a run its outcome, and write that for pipelines; then a next run can begin."""
-        self.result = None
+        earlier, self.result = self.result, None
         outcome = Outcome()
         try:
             yield outcome
         except UsageError as error:
+            self.result = self.result or earlier  # a start that is refused has no outcome of its own
             self._refuse(outcome, str(error), f"not started: {error}")
         except StoppedEarly:
             self.end_report.stopped_early(outcome, self.stages.stopped_by or "")
@@ -247,6 +248,7 @@ class Execution:
                 canaries.ask_again()
 
     def _conclude(self, run: MasterRun, tables: HistoryWriter) -> RunResult:
+        self.stages.write()
         with logged_wait(logger, lambda: f"writing tables, documents and report in {run.directory.path}"):
             tables.finish(run.inbox.totals.errors.texts)
             result = finish.conclude(run, tables.errors)

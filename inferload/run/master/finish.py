@@ -16,7 +16,7 @@ from inferload.base import rundir
 from inferload.base.clock import NS_PER_S, now_ns
 from inferload.base.errors import UsageError
 from inferload.base.escaping import escaped, own_command
-from inferload.base.status_lines import columns
+from inferload.base.status_lines import columns, painting
 from inferload.base.threads import in_thread
 from inferload.results.documents.summary_document import Summary
 from inferload.results.documents.typed_documents import document_of
@@ -140,7 +140,7 @@ def counts_of(run: MasterRun, csv_errors: Sequence[str]) -> counted.Counts:
 def _show(text: str) -> None:
     """Print a text. If the terminal or the reader of the pipe has closed, all further output is dropped."""
     try:
-        print(text, flush=True)
+        print(text, file=painting(sys.stdout), flush=True)
     except OSError:  # else the flush at the interpreter's end would change the exit code
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 

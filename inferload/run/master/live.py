@@ -57,7 +57,7 @@ class LiveRun:
         deployed = deployment_of(run.spec.target.url)  # by `inferload deploy`
         most = None if deployed is None else max_num_seqs(deployed)
         self.recorder = LiveRecorder(run.recorder, slo, most, len(run.spec.targets))
-        self.over = False
+        self.over = self._closed = False
         self._result: RunResult | None = None
         self._tables: tuple[int, dict[str, Any]] | None = None  # (sequence, tables), computed once per point
         self._greenlet = gevent.spawn(self._record)
@@ -69,6 +69,7 @@ class LiveRun:
     def close(self) -> None:
         """Stop recording, at the end of the run, with a last point for what the workers reported since the one before."""
         self._greenlet.kill()
+        self._closed = True
         if self._run.windows:
             self.recorder.close_second(self._run.phases.elapsed_s(), self._instant())
 
@@ -118,7 +119,8 @@ class LiveRun:
         run = self._run
         run.inbox.settle()
         scrapes = {} if run.scraping is None else run.scraping.latest
-        return Instant(run.roster.in_flight, run.users_now(), wall_ns(), dict(scrapes))
+        users = None if run.spec.scenario.open_loop else run.users_now()  # a factor of the rate there
+        return Instant(run.roster.in_flight, users, wall_ns(), dict(scrapes))
 
     def _about(self) -> dict[str, Any]:
         run, result = self._run, self._result
@@ -132,10 +134,10 @@ class LiveRun:
             "target": ", ".join(target.url for target in run.spec.targets),
             "run_name": None if result is None else result.run_dir.name,  # of the pages of the ended run
             "start_s": None if start_ns is None else run.anchor.to_wall_ns(start_ns) / NS_PER_S,
-            "phase": None if result is not None else run.phases.now(),
+            "phase": None if result is not None else run.own.writing if self._closed else run.phases.now(),
             "elapsed_s": round(run.phases.elapsed_s() if result is None else self.recorder.series.newest_s, 1),
             "left_s": None if result is not None else left_s(run),
-            "draining": result is None and run.stop.is_set(),
+            "draining": result is None and run.stop.is_set() and not self._closed,
             "over": self.over,
             "steady": run.steadiness.now,
             "limits": [structs.asdict(limit) for limit in self._limits],

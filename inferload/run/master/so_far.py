@@ -12,6 +12,7 @@ from inferload.base.status_lines import StatusLines
 from inferload.base.threads import AppendedFile
 from inferload.figures.servers import server_figures
 from inferload.results.documents.verdict_document import GateResult
+from inferload.results.live_display import Course, frame
 from inferload.results.progress_lines import Snapshot, lines
 from inferload.results.verdict import phase_evidence, validity
 from inferload.run.live import tables
@@ -56,17 +57,14 @@ class LiveFigures(LiveStatus):
     _styled = True
 
     def __init__(self, run: MasterRun, status: StatusLines) -> None:
-        from inferload.results import live_display  # slow import
-
-        self._display, self._course = live_display, live_display.Course()
-        live_display.frame(snapshot(run), self._course, (), status.width())  # the first frame is slow
+        self._course = Course()
         super().__init__(run, status)
 
     def _lines(self) -> list[str]:
         now = snapshot(self._run)
         self._course.add(now)
-        frame = self._display.frame(now, self._course, gates_so_far(self._run), self._status.width())
-        return frame[: self._status.height()]
+        shown = frame(now, self._course, gates_so_far(self._run), self._status.width(), self._status.colour)
+        return shown[: self._status.height()]
 
 
 class ProgressFile:

@@ -13,7 +13,8 @@ class Stage(Enum):
     IDLE = "idle"  # a run can begin
     PREPARING = "preparing"  # of each pass, until its workers are ready
     AWAITED = "awaited"  # the pass is prepared, and its first users have not been started
-    LOADING = "loading"  # from the first users on, until the files are written or the next pass is prepared
+    LOADING = "loading"  # from the first users on, until its turns have ended and their records are here
+    WRITING = "writing"  # tables, documents and report of the pass
     OVER = "over"  # the last run of the process has ended
 
 
@@ -65,9 +66,12 @@ class RunStages:
         later, self._later = self._later, None
         return later
 
+    def write(self) -> None:
+        self._enter(Stage.WRITING, Stage.AWAITED, Stage.LOADING)  # AWAITED: stopped before its first users
+
     def next_pass(self) -> None:
         """Begin the preparation of another pass: the one that has ended takes no requests."""
-        self._enter(Stage.PREPARING, Stage.AWAITED, Stage.LOADING)  # AWAITED: stopped before its first users
+        self._enter(Stage.PREPARING, Stage.WRITING)
         self.run = None
 
     def stop(self, reason: str) -> None:
@@ -81,7 +85,7 @@ class RunStages:
 
     def end(self, *, last: bool) -> None:
         """End the run. `last`: of the process."""
-        self._enter(Stage.OVER if last else Stage.IDLE, Stage.PREPARING, Stage.AWAITED, Stage.LOADING)
+        self._enter(Stage.OVER if last else Stage.IDLE, *set(Stage) - {Stage.IDLE, Stage.OVER})
         self.run = None
 
     def release(self) -> None:

@@ -5,21 +5,25 @@ Python code of a rerun is that of the command line of this process, and has to b
 
 import hashlib
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
 
 from msgspec import Struct, field
+from msgspec.structs import replace
 
 from inferload.base.errors import UsageError
 from inferload.base.redaction import MARK
 from inferload.client.connection.target import Target
 from inferload.results.documents.manifest_document import Manifest, ProgramFile
 from inferload.run.process.program_code import LoadedCode, ProgramCode
-from inferload.run.process.run_spec import RunSpec
+from inferload.run.process.run_spec import FormValues, RunOptions, RunSpec, form_of, resolve
 from inferload.run.process.user_scenarios import Program
 from inferload.scenario import scenario as scenarios
 from inferload.scenario.files import catalog
 from inferload.scenario.overrides import Override
 from inferload.scenario.scenario import Scenario
+
+_MOST_SHOWN = 60  # characters of a value
 
 
 class CommandLine(Struct, frozen=True):
@@ -120,6 +124,68 @@ def _check_program(recorded: ProgramFile | None, here: ProgramCode) -> None:
 
 def _named(program: ProgramFile | ProgramCode) -> str:
     return f"{program.name} with digest {(program.digest or 'not known')[:12]}"
+
+
+class Again(Struct, frozen=True):
+    """The start form for a run like an earlier one. `differs`: a text for each difference that a run of the form would have."""
+
+    scenario: str
+    host: str
+    values: FormValues
+    differs: list[str]
+
+
+def again(manifest: Manifest, options: RunOptions, here: CommandLine) -> Again:
+    """Return the form for the manifest's run, with the other options of this process. UsageError as of `repeated`."""
+    spec = repeated(manifest, options.program, here=here)
+    if not here.knows(spec.origin, options.program):  # no file that only a run directory names is read
+        raise UsageError(f"scenario {spec.origin}: not one of this process; start Locust with --scenario {spec.origin}")
+    values, host = form_of(spec, options.program.load(spec.origin, here.settings)), spec.target.url
+    begun = replace(
+        options,
+        scenario=spec.origin,
+        host=host,
+        model=spec.model,
+        seed=spec.overrides.get("seed"),
+        users=values.users,
+        spawn_per_s=values.spawn_per_s,
+        run_time_s=values.run_time_s,
+        form_gates=values.gates,
+    )
+    return Again(spec.origin, host, values, _differences(spec, resolve(begun)))
+
+
+def _differences(spec: RunSpec, now: RunSpec) -> list[str]:
+    """Return how a run that can begin now differs from an earlier one: a text for each key, and for the servers."""
+    was, is_now = (dict(_leaves(each.scenario.as_data())) for each in (spec, now))
+    texts = [
+        f"{key} is {_in_short(is_now.get(key))} instead of {_in_short(was.get(key))}"
+        for key in {**was, **is_now}
+        if was.get(key) != is_now.get(key)
+    ]
+    places = [("servers", [target.url for target in spec.targets], [target.url for target in now.targets])]
+    if now.metrics_urls is not None:  # otherwise those of the servers
+        places.append(("metrics pages", list(spec.metrics_urls or ()), list(now.metrics_urls)))
+    texts += [
+        f"{title}: {', '.join(after) or 'none'} instead of {', '.join(before) or 'none'}"
+        for title, before, after in places
+        if before != after
+    ]
+    return texts
+
+
+def _leaves(data: Any, path: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield the values below nested mappings by their dotted paths."""
+    if not isinstance(data, Mapping):
+        yield path, data
+        return
+    for key, value in data.items():
+        yield from _leaves(value, f"{path}.{key}" if path else key)
+
+
+def _in_short(value: Any) -> str:
+    text = f"{value:.15g}" if isinstance(value, float) else json.dumps(value, ensure_ascii=False)
+    return text if len(text) <= _MOST_SHOWN else text[:_MOST_SHOWN] + "..."
 
 
 def confirmation(manifest: Manifest) -> str:

@@ -2,11 +2,12 @@
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Self
 
 from msgspec import Struct, field
+from msgspec.structs import replace
 
-from inferload.base.errors import UsageError
+from inferload.base.errors import UsageError, instead
 from inferload.client.connection.target import Target
 from inferload.figures.limits import abort_condition
 from inferload.figures.limits.gate import GateError
@@ -20,12 +21,27 @@ from inferload.servers.roles import Role
 
 
 class FormValues(Struct, frozen=True):
-    """Values of the start form for a scenario. `run_time_s`: None if the scenario has no time limit."""
+    """Values of the start form for a scenario. `run_time_s`: None if the scenario has no time limit.
+
+    `factor`: in an open loop the rate of one of Locust's users, and its unit. `model`, `seed`: None: a scenario changes no field.
+    """
 
     users: int
     spawn_per_s: float
     run_time_s: float | None
     load: str
+    gates: tuple[str, ...]
+    factor: tuple[float, str] | None
+    model: str | None = None
+    seed: str | None = None
+
+    @classmethod
+    def of(cls, scenario: Scenario) -> Self:
+        arrivals, measure_s = scenario.arrivals, scenario.phases.measure_s
+        users, spawn_per_s = arrivals.locust_users
+        factor = None if arrivals.rate is None else (arrivals.rate / users, arrivals.rate_unit)
+        load = "; ".join(arrivals.in_words(measure_s))
+        return cls(users, spawn_per_s, measure_s, load, scenario.gates, factor)
 
 
 class LoadOptions(Struct, frozen=True):
@@ -39,19 +55,15 @@ class LoadOptions(Struct, frozen=True):
 
     def form(self, scenario: Scenario) -> FormValues:
         """Return the values that a run of a scenario would use."""
-        users, spawn_per_s = scenario.arrivals.locust_users
-        return FormValues(
-            users=users if self.users is None else self.users,
-            spawn_per_s=spawn_per_s if self.spawn_per_s is None else self.spawn_per_s,
-            run_time_s=scenario.phases.measure_s if self.run_time_s is None else self.run_time_s,
-            load="; ".join(scenario.arrivals.in_words(scenario.phases.measure_s)),
-        )
+        given = {"users": self.users, "spawn_per_s": self.spawn_per_s, "run_time_s": self.run_time_s}
+        return replace(FormValues.of(scenario), **{key: value for key, value in given.items() if value is not None})
 
 
 class RunOptions(Struct, frozen=True):
     """Options of the command line and of the start form; None if not given. `settings`: keys of the scenario that --set changes.
 
-    `loaded`: the scenario, if it has been read already. `pages`: values of --metrics-url as given.
+    `loaded`: the scenario, if it has been read already. `pages`: values of --metrics-url as given. `form_gates`: of the start
+    form, instead of all others.
     """
 
     scenario: str
@@ -69,6 +81,7 @@ class RunOptions(Struct, frozen=True):
     only: str | None = None
     abort_on: tuple[str, ...] | None = None
     gates: tuple[str, ...] = ()  # in addition to the scenario's
+    form_gates: tuple[str, ...] | None = None
     settings: tuple[Override, ...] = ()
     program: Program = field(default_factory=Program)
     loaded: LoadedScenario | None = None
@@ -109,8 +122,30 @@ class RunSpec(Struct, frozen=True):
         return None if self.rate is None else self.rate * users / self.users
 
 
-def only_class(scenario: Scenario, only: str, users: int | None, more: Sequence[str] = ()) -> dict[str, Any]:
-    """Return the change that sends only one class of a mix, with its arrivals in the mix. `more`: gates of the command line.
+def form_of(spec: RunSpec, base: Scenario) -> FormValues:
+    """Return the values of the start form that give a run like this one, as far as it can. `base`: what its scenario is here.
+
+    The factor of an open loop is a whole number of Locust's users.
+    """
+    shown, here = FormValues.of(spec.scenario), FormValues.of(base)
+    users = shown.users
+    if spec.scenario.open_loop != base.open_loop:
+        users = here.users
+    elif here.factor is not None and spec.rate is not None:
+        users = max(1, round(spec.rate / here.factor[0]))
+    return replace(
+        here,
+        users=users,
+        spawn_per_s=shown.spawn_per_s,
+        run_time_s=shown.run_time_s,
+        gates=shown.gates,
+        model=spec.model or "",
+        seed=str(spec.overrides.get("seed", "")),
+    )
+
+
+def only_class(scenario: Scenario, only: str, users: int | None, gates: Sequence[str] = ()) -> dict[str, Any]:
+    """Return the change that sends only one class of a mix, with its arrivals in the mix. `gates`: all of the run.
 
     UsageError for a gate on another class, and for a closed loop without a number of users: in the mix the length of a class's
     sessions, not its share of them, determines its number of users.
@@ -120,13 +155,13 @@ def only_class(scenario: Scenario, only: str, users: int | None, more: Sequence[
         raise UsageError(f"--only {only}: scenario {scenario.name} is no mix; leave it out")
     names = [member.name for member in mix.classes]
     if only not in names:
-        raise UsageError(f"--only {only}: no class of the mix, which has {', '.join(names)}")
+        raise UsageError(f"--only {only}: no class of the mix; {instead(only, names)}")
     if not scenario.open_loop and users is None:
         raise UsageError(
             f"--only {only}: in a closed loop the number of users of a class depends on the length of its sessions; give "
             "it with --users, or use an open loop"
         )
-    for gate in map(parse_gate, (*scenario.gates, *more)):
+    for gate in map(parse_gate, gates):
         if gate.class_name not in (None, only):
             raise UsageError(
                 f"--only {only}: gate {gate.text!r} is on class {gate.class_name}, which sends no turns then; remove the gate "
@@ -135,14 +170,17 @@ def only_class(scenario: Scenario, only: str, users: int | None, more: Sequence[
     return {"workload.only": only}
 
 
-def more_gates(scenario: Scenario, more: Sequence[str]) -> dict[str, Any]:
-    """Return the change that adds gates to a scenario's. UsageError for a malformed gate, and for one of an unknown class."""
-    for text in more:
+def gates_of(scenario: Scenario, more: Sequence[str], form: Sequence[str] | None = None) -> tuple[str, ...]:
+    """Return the gates of a run: the scenario's with those of --gate, or those of the start form instead.
+
+    UsageError for a malformed gate, and for one of an unknown class.
+    """
+    for text in more if form is None else form:
         try:
             scenario.check_gate(parse_gate(text))
         except GateError as error:
-            raise UsageError(f"--gate: {error}") from error
-    return {"gates": list(dict.fromkeys([*scenario.gates, *more]))} if more else {}
+            raise UsageError(f"{'--gate' if form is None else 'gates'}: {error}") from error
+    return tuple(dict.fromkeys((*scenario.gates, *more) if form is None else form))
 
 
 def abort_on(conditions: list[str] | None) -> tuple[str, ...] | None:
@@ -190,7 +228,8 @@ def resolve(options: RunOptions) -> RunSpec:
 
 def _changes(options: RunOptions, scenario: Scenario) -> dict[str, Any]:
     """Return the values of the scenario that options override, by dotted path."""
-    changes = more_gates(scenario, options.gates) | load_changes(options, scenario)
+    gates = gates_of(scenario, options.gates, options.form_gates)
+    changes = load_changes(options, scenario) | ({"gates": list(gates)} if gates != scenario.gates else {})
     if options.seed is not None:
         changes["seed"] = options.seed
     if options.warmup_s is not None:
@@ -198,7 +237,7 @@ def _changes(options: RunOptions, scenario: Scenario) -> dict[str, Any]:
     if options.abort_on is not None:
         changes["abort_on"] = list(options.abort_on)
     if options.only is not None:
-        changes |= only_class(scenario, options.only, options.users, options.gates)
+        changes |= only_class(scenario, options.only, options.users, gates)
     return changes
 
 

@@ -65,6 +65,11 @@ class ProcessSettings(Struct, frozen=True):
         return list(dict.fromkeys(target.origin for target in targets if not self.may_send_to(target)))
 
     @property
+    def writing(self) -> str:
+        """What a run does after its load, as a phase."""
+        return f"writing the {'report' if self.report else 'results'}"
+
+    @property
     def runs_folder(self) -> Path:
         return Path("runs").absolute() if self.run_dir is None else self.run_dir.parent
 

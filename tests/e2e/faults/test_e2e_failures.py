@@ -3,9 +3,11 @@
 import os
 import signal
 
+import summaries
 import surfaces
 from e2e_runs import FinishedRun, Sandbox, check_counts, run_cases, scenario, wait_for_measure_phase, wait_until
 
+from inferload.results.documents.summary_document import Stopped
 from inferload.results.verdict import failures
 
 # Against a server that refuses connections a closed loop without pauses would send thousands of turns.
@@ -42,8 +44,10 @@ def test_a_crashed_server_is_the_first_finding(ended: FinishedRun) -> None:
     assert f"stopped answering at {stopped['at_s']:.1f} s" in tables
     surfaces.check_failures_first(ended.run_dir)
     page = (ended.run_dir / "report.md").read_text()
-    text = f"stopped answering at {stopped['at_s']:.1f} s: {failures.counts_by_name(stopped['by_failure'])}"
-    assert text in page.replace("\\", "")
+    cause = next(line for line in page.replace("\\", "").splitlines() if line.startswith("| Cause | "))
+    assert failures.stopped_text(Stopped(**stopped), summaries.summary(ended.summary)) in cause
+    assert f"first failure at {min(error['at_s'] for error in turns['first_errors']):.1f} s" in cause
+    assert f"last success at {turns['last_ok_s']:.1f} s" in cause
     assert "metrics page" in page.partition("\n## Diagnosis")[2].partition("\n## ")[0]
     assert ended.code == 1, ended.text
     check_counts(ended)

@@ -57,13 +57,25 @@ def test_runs_by_hand(open_page: OpenPage, simulator: Callable[..., Simulator], 
     assert users[0]["text"] in html.unescape((run_dir / "report.html").read_text())
     assert_statistics_are_the_records(page, run_dir)
 
+    outcome = page.line()
     page.press("New")
-    page.until(lambda: page.load_values() == ("10", "2", "300s"), "the values of chat, which was chosen last")
+    page.until(lambda: page.load_values() == ("10", "2", "300s"), "the values of the last start")
+    page.fill(gates="p95(tttf_ms) < 900")
+    page.submit()
+    page.until(lambda: "did you mean ttft_ms?" in page.field_error(), "the refused gate, at its field")
+    assert page.line() == outcome, "a refused start leaves the last outcome"
+    page.fill(gates="p95(ttft_ms) < 900")
     page.choose("chat-open")
     assert page.load_values() == ("2", "2", "300s")
     assert "2 per second" in page.load_words()
+    page.fill(userCount="3")
+    label = "return document.querySelector('input[name=userCount]').closest('.MuiFormControl-root').innerText"
+    lines = page.browser.execute_script(label).split("\n")
+    assert lines[0].startswith("Factor of the rate (1 is 1 sessions/s)")
+    assert lines[-1] == "3 sessions/s"
     page.choose("smoke")
     assert page.load_values() == ("4", "4", "15s")
+    assert page.value("gates") == "failed_ratio < 0.01\np50(ttft_ms) < 5000"
     page.fill(userCount="10")  # the default of chat is an ordinary value in smoke
     page.submit()
     second = tmp_path / "run-2"
@@ -72,6 +84,7 @@ def test_runs_by_hand(open_page: OpenPage, simulator: Callable[..., Simulator], 
     assert_complete(second)
     assert overrides_of(second) == ("smoke", {**SHORT, "arrivals.users": 10})
     assert_list_is_sorted_and_filtered(page)
+    assert_form_has_the_values_of_an_earlier_run(page)
 
 
 def overrides_of(run_dir: Path) -> tuple[str, dict[str, object]]:
@@ -86,8 +99,8 @@ def assert_form(page: LocustPage, server_url: str) -> None:
     assert set(page.scenarios()) >= {"chat", "chat-open", "demo", "smoke"}
 
     def error() -> tuple[str, str | None] | None:
-        shown = browser.find_elements(By.ID, "inferload-field-error")
-        return (shown[0].text, browser.find_element(By.NAME, "host").get_attribute("aria-invalid")) if shown else None
+        shown = page.field_error()
+        return (shown, browser.find_element(By.NAME, "host").get_attribute("aria-invalid")) if shown else None
 
     dead = f"http://127.0.0.1:{unused_port()}"
     page.fill(host=dead)
@@ -109,6 +122,22 @@ def assert_form(page: LocustPage, server_url: str) -> None:
     page.until(lambda: page.load_values() == ("4", "4", "15s"), "the values of smoke")
     page.until(lambda: page.load_words().startswith("smoke: closed loop: 4 users"), "the load of smoke")
     assert browser.find_element(By.ID, "inferload-about").text.startswith("Smoke test for pipelines: ")
+    page.until(page.refused, "the scenarios that cannot start")
+    refused = set(page.refused())
+    assert refused >= {"chat-sharegpt", "embeddings"}, "its file is missing; it has no key workload.turns"
+    assert not refused & {"chat", "chat-open", "smoke"}
+    reasons = browser.find_element(By.ID, "inferload-refused-list").get_attribute("textContent") or ""
+    assert "chat-sharegpt: " in reasons
+
+
+def assert_form_has_the_values_of_an_earlier_run(page: LocustPage) -> None:
+    browser = page.browser
+    browser.get(f"{page.url}inferload/runs")
+    browser.find_element(By.CSS_SELECTOR, '[aria-label="rerun run with changes"]').click()
+    page.until(lambda: "run run" in page.note(), "the values of the run")
+    assert page.load_values() == ("10", "2", "300s")
+    assert (page.value("model"), page.value("gates")) == ("simulator", "")
+    assert page.note() == "Values of the run run."
 
 
 def assert_list_is_sorted_and_filtered(page: LocustPage) -> None:
@@ -129,7 +158,7 @@ def assert_list_is_sorted_and_filtered(page: LocustPage) -> None:
     assert browser.execute_script(chromium.CONTENT_WIDTH) <= 390
     assert [name.text for name in browser.find_elements(By.CSS_SELECTOR, "#runs .name")] == ["run-2"]
     (value,) = browser.execute_script(COLUMN, "TTFT p95, ms")
-    points = browser.find_elements(By.CSS_SELECTOR, "#trend circle")
+    points = browser.find_elements(By.CSS_SELECTOR, "#trend li a")
     assert len(points) == (0 if value.startswith("(") else 1)  # a trend leaves out invalid runs
     browser.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
 

@@ -1,4 +1,4 @@
-"""The sample workflows of docs/how-to/ci, executed step by step in bash against the simulator."""
+"""action.yml with the inputs of the sample workflow, and the sample job of GitLab, executed step by step against the simulator."""
 
 import os
 import subprocess
@@ -7,66 +7,63 @@ from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
+import composite_action
 import forge
 import pytest
 import yaml
+from composite_action import BASH, Caches
 from e2e_runs import PATIENCE_S, RunCase, Sandbox, run_cases
 from locust_process import ROOT, summary_of
+
+CI = ROOT / "docs" / "how-to" / "ci"
 
 pytestmark = pytest.mark.timeout(300)
 
 
 @dataclass(frozen=True)
-class Job:
-    """Job of a workflow: its environment and its steps without the installation."""
-
-    environment: dict[str, str]
-    steps: tuple[str, ...]
-
-
-def github() -> Job:
-    workflow = yaml.safe_load((ROOT / "docs" / "how-to" / "ci" / "github.yml").read_text())
-    (job,) = workflow["jobs"].values()
-    steps = [step["run"] for step in job["steps"] if "run" in step and step["name"] != "install"]
-    return Job(workflow["env"], tuple(steps))
-
-
-def gitlab() -> Job:
-    workflow = yaml.safe_load((ROOT / "docs" / "how-to" / "ci" / "gitlab.yml").read_text())
-    return Job(workflow["variables"], tuple(workflow["load-test"]["script"]))
-
-
-JOBS = {"github": github, "gitlab": gitlab}
-
-
-@dataclass(frozen=True)
 class Ran:
-    """Exit codes and outputs of the steps of a job, up to the first that failed."""
+    """Exit codes and outputs of the shells of a job, up to the first that failed; where it left run and results."""
 
     folder: Path
     codes: list[int]
     texts: list[str]
+    run_dir: str
+    results: str
 
 
-def run_steps(folder: Path, job: Job, host: str) -> Ran:
-    """Run each step in a shell, up to the first that fails. `inferload` is a fork, without the CPU time of its imports."""
+def variables(folder: Path) -> dict[str, str]:
+    """Return variables of a job. `inferload` is a fork, without the CPU time of its imports."""
     program = folder / "inferload"
     program.write_text(f'#!/bin/sh\nexec {forge.LOCUST.proxy()} -m inferload "$@"\n')
     program.chmod(0o700)
-    own = {
-        "SERVER": host,
-        "PATH": f"{folder}:{os.environ['PATH']}",
-        "GITHUB_ACTIONS": "true",
-        "GITHUB_STEP_SUMMARY": str(folder / "step.md"),
-        "CI_COMMIT_BRANCH": "main",
-    }
-    assert job.environment.keys() <= own.keys(), "the test replaces only the host"
-    ran = Ran(folder, [], [])
-    for step in job.steps:
+    return {"PATH": f"{folder}:{os.environ['PATH']}", "GITHUB_STEP_SUMMARY": str(folder / "step.md")}
+
+
+def github(folder: Path, host: str) -> Ran:
+    """Run action.yml, without the installation, with the inputs of the sample: on the main branch, and then beside its own run."""
+    (sample,) = yaml.safe_load((CI / "github.yml").read_text())["jobs"].values()
+    made = composite_action.job(folder, Caches(folder / "caches"), {**sample["steps"][-1]["with"], "host": host})
+    made.environment = variables(folder)
+    made.run(install=False)
+    if not made.failed:
+        (compare,) = [step for step in composite_action.action()["runs"]["steps"] if "compare" in step["name"]]
+        made.shell(compare)
+    codes, texts = [code for _name, code, _text in made.ran], [text for _name, _code, text in made.ran]
+    return Ran(folder, codes, texts, "inferload-ci/run", "inferload-ci/results")
+
+
+def gitlab(folder: Path, host: str) -> Ran:
+    """Run the script of the sample on the main branch, and then its comparison beside its own run."""
+    document = yaml.safe_load((CI / "gitlab.yml").read_text())
+    assert document["variables"].keys() == {"SERVER"}, "the test replaces only the host"
+    script = document["load-test"]["script"]
+    environment = {**os.environ, **variables(folder), "SERVER": host, "CI_COMMIT_BRANCH": "main"}
+    ran = Ran(folder, [], [], "runs/now", "results")
+    for text in (*script, script[-1]):
         done = subprocess.run(
-            ["bash", "--noprofile", "--norc", "-eo", "pipefail", "-c", step],
+            [*BASH, text],
             cwd=folder,
-            env={**os.environ, **own},
+            env=environment,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
@@ -80,18 +77,12 @@ def run_steps(folder: Path, job: Job, host: str) -> Ran:
     return ran
 
 
+JOBS = {"github": github, "gitlab": gitlab}
+
+
 def pipeline(sandbox: Sandbox, name: str, server: str) -> Ran:
-    job = JOBS[name]()
-    if server == "none":
-        return run_steps(sandbox.folder, job, "http://127.0.0.1:1")
-    host = sandbox.simulator().url
-    ran = run_steps(sandbox.folder, job, host)
-    if ran.codes == [0] * len(job.steps):  # compare the run with itself
-        compare = Job(job.environment, tuple(step for step in job.steps if "inferload compare" in step))
-        again = run_steps(sandbox.folder, compare, host)
-        ran.codes.extend(again.codes)
-        ran.texts.extend(again.texts)
-    return ran
+    host = "http://127.0.0.1:1" if server == "none" else sandbox.simulator().url
+    return JOBS[name](sandbox.folder, host)
 
 
 def cases(file: Path) -> dict[str | None, Any]:
@@ -100,20 +91,20 @@ def cases(file: Path) -> dict[str | None, Any]:
 
 @run_cases(pipeline, *((name, "simulator") for name in JOBS))
 def test_sample_workflows_run_and_produce_their_artifacts(ended: Ran, run_case: RunCase) -> None:
-    outcome = summary_of(ended.folder / "runs" / "now")["outcome"]
+    outcome = summary_of(ended.folder / ended.run_dir)["outcome"]
     assert ended.codes[0] == outcome["exit_code"], ended.texts[0]
     assert ended.texts[0].rstrip().splitlines()[-1].endswith(f": {outcome['headline']}")
-    assert (ended.folder / "runs" / "now" / "report.html").is_file()
-    checks = cases(ended.folder / "results" / "load.xml")
+    assert (ended.folder / ended.run_dir / "report.html").is_file()
+    checks = cases(ended.folder / ended.results / "load.xml")
     assert any(case.find("failure") is not None for case in checks.values()) == (ended.codes[0] != 0)
     assert {"failed_ratio < 0.01", "p50(ttft_ms) < 5000"} < checks.keys()
-    assert outcome["headline"] in (ended.folder / "results" / "load.md").read_text()
+    assert outcome["headline"] in (ended.folder / ended.results / "load.md").read_text()
     if run_case.arguments[0] == "github":
         assert outcome["headline"] in (ended.folder / "step.md").read_text()
     if ended.codes[0] == 0:  # the measurement may be invalid on a busy machine
-        assert ended.codes == [0] * (len(JOBS[run_case.arguments[0]]().steps) + 1), ended.texts
+        assert set(ended.codes) == {0}, ended.texts
         assert "not statistical: compares two values without their spread" in ended.texts[-1]
-        compared = cases(ended.folder / "results" / "compare.xml")
+        compared = cases(ended.folder / ended.results / "compare.xml")
         assert compared["--max-change p50(ttft_ms) +50%"].find("failure") is None
 
 
@@ -122,6 +113,6 @@ def test_an_unreachable_server_is_explained_in_the_last_line_and_junit(ended: Ra
     assert ended.codes == [2]
     reason = "no connection to http://127.0.0.1:1: Connection refused; is the server started, and the host right?"
     assert reason in "\n".join(ended.texts[0].rstrip().splitlines()[-2:])
-    (failure,) = cases(ended.folder / "results" / "load.xml")["run"].findall("failure")
+    (failure,) = cases(ended.folder / ended.results / "load.xml")["run"].findall("failure")
     assert failure.get("message") == f"not started: {reason}"
     assert f"::error title=inferload::run: not started: {reason}" in ended.texts[0].splitlines()

@@ -52,6 +52,10 @@ return [...document.querySelectorAll("#runs tbody tr")].map(row =>
   Object.fromEntries([...row.querySelectorAll("[data-name]")].map(cell => [cell.dataset.name, cell.innerText.trim()])))
 """
 REASONS = "return [...document.querySelectorAll('.il-reasons li')].map(item => item.textContent)"
+CLASSES_BEFORE_CHARTS = """
+const [classes, chart] = ['.il-classes', '.il-chart'].map(name => document.querySelector(name).getBoundingClientRect());
+return classes.height > 0 && classes.bottom <= chart.top;
+"""
 FAILURES = """
 return [...document.querySelectorAll('table tbody tr')].reduce((sum, row) => sum + Number(row.cells[0].innerText), 0)
 """
@@ -83,7 +87,7 @@ def test_a_run_of_two_workers_is_watched_beside_locusts_tabs(
 
     def watched() -> None:
         view = page.browser.find_element(By.ID, "inferload-live").text
-        assert "simulator" in view
+        assert "Simulator" in view
         assert SCRIPT in view
         assert_locusts_tabs_work(page)
         page.open_tab()
@@ -144,15 +148,18 @@ def body(page: LivePage) -> str:
 def test_own_tasks_are_watched(open_page: OpenPage, simulator: Callable[..., Simulator], tmp_path: Path) -> None:
     locustfile = tmp_path / "mine.py"
     locustfile.write_text(TASKS)
-    page = open_page("--host", simulator(*PACE).url, locustfile=locustfile)
+    page = open_page("--host", simulator(*PACE).url, "--gate", "p95(ttft_ms) < 90000", locustfile=locustfile)
     page.choose_first("locustfile")
     page.begin(10)
     page.open_tab()
-    page.until(lambda: int(page.table("Other requests").get("GET /v1/models", {}).get("sent", 0)), "other requests")
-    page.until(lambda: page.table("By class").keys() == {"all (measure)", "ask", "talk"}, "turns of both classes")
+    page.until(lambda: int(page.table("Other requests").get("GET /v1/models", {}).get("Sent", 0)), "other requests")
+    page.until(lambda: page.table("By class").keys() == {"All (measure)", "ask", "talk"}, "turns of both classes")
     page.steer("Set users", il_level="12")
     page.until(lambda: page.load_mark() == "users changed by hand: 10 -> 12", "the mark")
     page.until(lambda: live_page.has_turns_of_all_classes(page) and page.all_drawn(), "lines in all charts")
+    assert page.limits_above("TTFT, ms") == "↑ limit 90,000"
+    assert page.key() == ["Phase or step", "▲ Change of the load", "Limit of SLO or gate (↑ above the axis)"]
+    assert page.browser.execute_script(CLASSES_BEFORE_CHARTS)
     page.steer("Stop run")
     summary = live_page.ended(page, tmp_path / "run")
     live_page.assert_figures(page, summary)
@@ -218,7 +225,7 @@ def test_a_steered_open_loop_that_fails_is_shown_as_failed(
     server.chaos(kind="status", status=503, count=100_000)
     page.until(lambda: (page.badge() or [""])[0] == "failing", "the failing run")
     assert "http_5xx" in page.browser.execute_script(REASONS)[0]
-    failures = "failed turns, /s"
+    failures = "Failed turns, /s"
     page.until(lambda: "http_5xx" in page.labels().get(failures, ""), "the chart of failures")
     page.steer("Stop run")
     summary = live_page.ended(page, tmp_path / "run")

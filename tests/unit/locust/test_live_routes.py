@@ -11,20 +11,30 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from locust.argument_parser import parse_options
 from locust.env import Environment
+from msgspec.structs import replace
 
 from inferload.base.errors import UsageError
 from inferload.base.redaction import Redaction
 from inferload.locust.web import live, page
 from inferload.run.process.run_spec import FormValues
+from inferload.scenario import scenario as scenarios
+from inferload.scenario.scenario import Scenario
 
 SCENARIOS = ("own.yaml", "chat", "smoke")
 FOREIGN = ({"Origin": "http://attacker.example"}, {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "cors"})
 GUARDED = (
     "/inference",
     "/inferload/live",
+    "/inferload/form",
+    "/inferload/scenarios",
     "/inferload/status",
     "/inferload/static/live.js",
     "/inferload/static/uPlot.min.css",
+)
+
+
+VALUES = FormValues(
+    users=4, spawn_per_s=2.0, run_time_s=60.0, load="4 users", gates=("failed_ratio < 0.1",), factor=None
 )
 
 
@@ -36,6 +46,10 @@ class Controller:
         self.execution: Any = SimpleNamespace(result=None, live=None)
         self.trouble: str | None = None
         self.preparing = self.under_way = False
+        self.ending: str | None = None
+        self.writing: str | None = None
+        self.form_gates: tuple[str, ...] | None = None
+        self.last: tuple[str, FormValues] | None = None
         self.orders: list[Any] = []
         self.steerable = True
         self.runs_folder = Path("runs")
@@ -52,7 +66,13 @@ class Controller:
 
     def form_values(self, scenario: str) -> FormValues:
         self.forms.append(scenario)
-        return FormValues(users=4, spawn_per_s=2.0, run_time_s=self.run_time_s, load="4 users")
+        return replace(VALUES, run_time_s=self.run_time_s)
+
+    def last_form(self) -> tuple[str, FormValues] | None:
+        return self.last
+
+    def load_scenario(self, name: str) -> Scenario:
+        return scenarios.load(name)
 
     def set_level(self, level: float) -> None:
         self.orders.append(("set", level))
@@ -72,7 +92,7 @@ class Controller:
 
 def client_of(controller: Controller, web_login: bool = False, base: str = "") -> Any:
     options = parse_options([])
-    options.web_base_path = base
+    options.web_base_path, options.scenario = base, ""
     environment = Environment(parsed_options=options, host="http://127.0.0.1:1")
     environment.create_local_runner()
     controller.environment = environment
@@ -282,13 +302,53 @@ def test_the_form_has_whole_seconds_only(controller: Controller, run_time_s: flo
     assert client_of(controller).get("/inferload/form").get_json()["runTime"] == field
 
 
+def test_an_opened_form_has_the_values_of_the_last_start(controller: Controller) -> None:
+    client = client_of(controller)
+    controller.environment.parsed_options.scenario = "smoke"
+    assert client.get("/inferload/form").get_json()["scenario"] == "smoke"
+    factor = (0.5, "sessions/s")
+    controller.last = "chat", replace(VALUES, users=7, gates=("a < 1", "b < 2"), factor=factor, model="tiny", seed="3")
+    form = client.get("/inferload/form").get_json()
+    shown = [form[name] for name in ("scenario", "userCount", "gates", "model", "seed")]
+    assert shown == ["chat", "7", "a < 1\nb < 2", "tiny", "3"]
+    assert form["factor"] == {"label": "Factor of the rate (1 is 0.5 sessions/s)", "of": 0.5, "unit": "sessions/s"}
+    chosen = client.get("/inferload/form?scenario=chat").get_json()
+    assert (chosen["userCount"], chosen["factor"]) == ("4", None)
+    assert "model" not in chosen, "that of the command line or of the field stays"
+
+
+def test_scenarios_that_cannot_start_have_a_reason(controller: Controller, monkeypatch: pytest.MonkeyPatch) -> None:
+    client = client_of(controller)
+    controller.under_way = True
+    assert client.get("/inferload/scenarios").get_json() == {}, "no check during a run"
+    controller.under_way = False
+    (name, reason), *others = client.get("/inferload/scenarios").get_json().items()
+    assert others == []
+    assert (name, reason[:28]) == ("own.yaml", "scenario own.yaml: no such f")
+    loaded: list[str] = []
+    monkeypatch.setattr(controller, "load_scenario", lambda name: loaded.append(name) or scenarios.load("smoke"))
+    assert client.get("/inferload/scenarios").get_json() == {}, "its file is there now"
+    assert loaded == ["own.yaml"], "one that can start is checked once"
+
+
+@pytest.mark.parametrize(("field", "gates"), [({}, None), ({"gates": " \n"}, ()), ({"gates": "a\r\n b "}, ("a", "b"))])
+def test_a_start_has_the_gates_of_the_form(
+    controller: Controller, field: dict[str, str], gates: tuple[str, ...] | None
+) -> None:
+    client, _ = started_client_of(controller)
+    seen: list[Any] = []
+    controller.options_for, controller.admit = lambda *arguments: arguments, seen.append
+    assert client.post("/swarm", data={"user_count": 1, "spawn_rate": 1, **field}).get_json()["success"]
+    assert seen[0][3] == controller.form_gates == gates
+
+
 def started_client_of(controller: Controller) -> tuple[Any, Any]:
     """Return a client and the environment of a page whose starts have no effect, with a run that begins during the checks."""
     client = client_of(controller)
     environment = controller.environment
     environment.parsed_options.scenario = "chat"
     environment.runner.start = lambda *_arguments, **_options: None
-    controller.options_for = lambda users, rate, environment: None
+    controller.options_for = lambda users, rate, environment, gates: None
     controller.admit = lambda options: setattr(controller, "under_way", True)
     return client, environment
 
@@ -316,7 +376,7 @@ def test_a_change_of_users_during_a_run_changes_neither_host_nor_scenario(
     controller: Controller, form: dict[str, str], problem: str | None, preparing: bool
 ) -> None:
     client, environment = started_client_of(controller)
-    controller.run, controller.under_way = None if preparing else SimpleNamespace(ending=False), True
+    controller.run, controller.under_way = None if preparing else SimpleNamespace(), True
     answer = client.post("/swarm", data={"user_count": 1, "spawn_rate": 1, **form}).get_json()
     assert answer["success"] is (problem is None)
     assert problem is None or answer["message"].startswith(problem)
@@ -330,9 +390,9 @@ def test_a_start_is_refused_if_another_run_began_during_its_checks(controller: C
 
 
 def test_a_start_after_the_load_is_refused(controller: Controller) -> None:
-    controller.run = SimpleNamespace(ending=True)
+    controller.ending = "the run is writing the report"
     answer = client_of(controller).post("/swarm", data={"user_count": 1, "spawn_rate": 1})
-    assert answer.get_json()["message"] == "the run is draining; start again after its end"
+    assert answer.get_json()["message"] == "the run is writing the report; start again after its end"
     assert answer.get_json()["success"] is False
 
 

@@ -26,7 +26,7 @@ from inferload.base import rundir
 from inferload.base.errors import UsageError
 from inferload.base.redaction import Redaction
 from inferload.locust.web import page, runs
-from inferload.locust.web.run_view import RunView
+from inferload.locust.web.run_view import RunView, axis
 from inferload.results.documents.manifest_document import Manifest
 from inferload.results.run_list import FIGURES, RunList
 
@@ -115,7 +115,9 @@ class Cells(HTMLParser):
 def test_the_run_list_has_key_figures(controller: Controller, client: FlaskClient) -> None:
     tail = copy.deepcopy(synthetic_run.SUMMARY)
     tail["latency"]["ttft_ms"]["p99"] = 190.0
-    path = write(controller, "first", summary=tail)
+    path = write(controller, "first", summary=tail, targets=[{"url": "http://a:1"}, {"url": "http://b:2"}])
+    with (path / rundir.MARKS).open("a") as file:
+        file.write('{"t_s": 9.5, "wall_ns": 1, "kind": "mark", "text": "cache emptied"}\n')
     write(controller, "second")
     response = client.get("/inferload/runs")
     assert response.status_code == 200
@@ -134,14 +136,24 @@ def test_the_run_list_has_key_figures(controller: Controller, client: FlaskClien
         assert float(row[column].removesuffix(" ~").replace(",", "")) == pytest.approx(value, rel=1e-3), column
     assert row["TTFT p99, ms"] == "190 ~", "fewer than 10 samples beyond it"
     assert synthetic_run.MANIFEST["scenario"]["name"] in row["run"]
+    assert "note: at 9.5 s: cache emptied" in row["run"]
+    assert (row["load"], row["server"]) == ("4 to 8 users measured 9 s", "a:1 and 1 more tiny vllm 0.32.0")
 
 
 def test_figures_of_an_invalid_measurement_are_marked(controller: Controller, client: FlaskClient) -> None:
     summary = copy.deepcopy(synthetic_run.SUMMARY)
     summary["verdict"]["measurement"] = "invalid"
     write(controller, "one", summary=summary)
-    _head, row = Cells(client.get("/inferload/runs").text).rows
-    assert row[2:9] == ["(100.2)", "(140.3 ~)", "-", "(20)", "(38 ~)", "(81.67)", "1"]
+    head, row = Cells(client.get("/inferload/runs").text).rows
+    assert [row[head.index(figure)] for figure in FIGURES] == [
+        "(100.2)",
+        "(140.3 ~)",
+        "-",
+        "(20)",
+        "(38 ~)",
+        "(81.67)",
+        "1",
+    ]
 
 
 def write_series(controller: Controller) -> None:
@@ -204,13 +216,30 @@ def test_notes_of_a_run_are_listed(controller: Controller, client: FlaskClient) 
 def test_a_trend_has_the_valid_runs_of_one_scenario_by_their_start(controller: Controller, client: FlaskClient) -> None:
     write_series(controller)
     text = client.get("/inferload/runs?figure=TTFT+p95%2C+ms&scenario=chat&sort=outcome").text
-    assert re.findall(r"<title>(run-\d: [^<]*)</title>", text) == ["run-1: 100", "run-3: 300"]
-    assert 'role="img" aria-label="TTFT p95, ms of 2 runs of chat, by their start: 100 to 300"' in text
+    assert re.findall(r'<a href="[^"]*/report.html" aria-label="(run-\d: [^"]*)">', text) == [
+        "run-1: 100",
+        "run-3: 300",
+    ]
+    assert 'aria-label="TTFT p95, ms of 2 runs of chat, by their start"' in text
+    assert re.findall(r'<span class="tick"[^>]*bottom: ([\d.]+)%"><b>(\d+)<', text) == [
+        ("0.00", "0"), ("33.33", "100"), ("66.67", "200"), ("100.00", "300")
+    ]  # fmt: skip
+    assert re.findall(r'<span class="date"[^>]*>(2026-11-0\d)<br>10:00<', text) == ["2026-11-01", "2026-11-03"]
     assert "Left out, without a valid value: 1." in text
     points = [tuple(map(float, point.split(","))) for point in re.search(r'points="([^"]*)"', text)[1].split()]  # type: ignore[index]
     assert points[0][0] < points[1][0]
     assert points[0][1] > points[1][1], "a higher value is further up"
     assert "<svg" not in client.get("/inferload/runs?figure=TTFT+p95%2C+ms&scenario=other").text
+
+
+@given(st.floats(0, 1e300) | st.integers(0, 10**12))
+def test_an_axis_has_few_round_ticks_up_to_the_highest_value(highest: float) -> None:
+    ticks = axis(highest)
+    assert 2 <= len(ticks) <= 6
+    assert ticks[0] == 0
+    assert ticks[-1] >= highest
+    assert highest == 0 or ticks[-2] < highest
+    assert f"{ticks[1]:.9e}"[0:11] in {f"{digit}.000000000" for digit in (1, 2, 5)}
 
 
 @given(st.dictionaries(st.sampled_from(["text", "sort", "order", "figure", "scenario"]), st.text(max_size=30)))
@@ -256,7 +285,7 @@ def test_text_of_run_files_is_escaped(controller: Controller, client: FlaskClien
     cells = Cells(text)
     assert "script" not in cells.elements
     assert any(HOSTILE in cell for row in cells.rows for cell in row[:1])
-    assert any(HOSTILE in cell for row in cells.rows for cell in row[1:2])
+    assert any(HOSTILE in cell for row in cells.rows for cell in row[3:4])
     assert any(FORMULA in cell for row in cells.rows for cell in row)
     assert "\x1b" not in text
     assert "\u202e" not in text
@@ -333,9 +362,9 @@ def test_foreign_manifests_leave_all_other_runs_in_the_list(controller: Controll
     assert answer.status_code == 200
     rows = {row[0].split()[0]: row for row in Cells(answer.text).rows[1:]}
     assert len(rows) == 1 + len(DAMAGES)
-    assert "2 of 3 gates failed" in rows["good"][1]
+    assert "2 of 3 gates failed" in rows["good"][3]
     for number, (_, problem) in enumerate(DAMAGES):
-        text = rows[f"odd-{number}"][1]
+        text = rows[f"odd-{number}"][3]
         assert problem is None or problem in text
         assert ("cut short" in text) == (problem is not None and "cut short" in problem)
         for sent, path in ((client.post, "rerun"), (client.get, "report.html")):

@@ -157,7 +157,7 @@ def test_after_the_login_the_page_is_complete() -> None:
     assert client.get("/stats/requests").get_json()["state"] == "ready"
     assert client.post("/stats/reset").text == "ok"
     assert client.post("/swarm", data=EVIL).get_json()["success"] is True
-    ((users, rate, asked),) = controller.admitted
+    ((users, rate, asked, _gates),) = controller.admitted
     assert (users, rate, asked.host) == (9, 9.0, "http://evil.example")
     assert web_ui.environment.parsed_options.model == "evil"
 

@@ -57,7 +57,7 @@ def test_a_command_is_executed_with_what_this_process_has_imported(tmp_path: Pat
     opened = pq.read_table(next((run / rundir.TURNS).iterdir()))  # threads of pyarrow, which a fork does not have
     analyse("report", str(run))
     assert opened.num_rows > 0
-    assert (run / rundir.REPORT_HTML).stat().st_size > 1_000_000
+    assert (run / rundir.REPORT_HTML).stat().st_size > 400_000  # with its chart library
 
 
 def test_a_command_that_fails_is_an_error_with_its_last_line(tmp_path: Path) -> None:

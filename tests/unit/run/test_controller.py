@@ -310,3 +310,37 @@ def test_the_link_to_the_latest_run_is_not_to_a_refused_one(monkeypatch: pytest.
     assert (first.parent / "latest").readlink() == Path(first.name)
     assert (first.exists(), second.exists()) == (True, False)
     assert process.controller.trouble == "not ready"
+
+
+def test_a_refused_start_leaves_the_result_of_the_last_run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    process = Process(monkeypatch, tmp_path, headless=False)
+    process.begin_load()
+    process.end()
+    result = process.controller.execution.result
+    assert result is not None
+
+    def refuse(_spec: Any) -> Any:
+        raise UsageError("no server")
+
+    process.check_server = refuse  # type: ignore[method-assign]
+    process.controller.start(4, 1.0)
+    process.end()
+    assert (process.controller.trouble, process.controller.execution.result) == ("no server", result)
+
+
+def test_a_run_that_writes_its_report_takes_no_start(
+    process: Process, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    phases: list[str | None] = []
+    controller = process.controller
+
+    def conclude(instant: str) -> None:
+        if instant == "cold is concluded":
+            phases.append(controller.writing)
+            controller.start(9, 1.0)
+
+    process.begin_load()
+    monkeypatch.setattr(process, "reach", conclude)
+    process.end()
+    assert (phases, controller.writing, controller.ending) == (["writing the report"], None, None)
+    assert "the run is writing the report; start again after its end" in caplog.messages

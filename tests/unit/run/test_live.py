@@ -48,13 +48,16 @@ def test_the_elapsed_time_of_an_ended_run_includes_a_pause_of_the_master(tmp_pat
 def test_a_document_of_the_whole_run_has_all_marks(monkeypatch: pytest.MonkeyPatch) -> None:
     run = ended_run()
     run.phases = SimpleNamespace(elapsed_s=lambda: 0.0, now=lambda: "drain")
+    run.own = SimpleNamespace(writing="writing the report")
     run.marks = SimpleNamespace(entries=[Mark(wall_ns=number, kind="stop", text="x") for number in range(5)])
     monkeypatch.setattr(live_run, "counts_so_far", lambda run: None)
     monkeypatch.setattr(live_run, "left_s", lambda run: None)
     live = LiveRun(run)
     for second in range(1, RECENT + 200):
         live.recorder.close_second(float(second), Instant(0, 0, 0))
+    assert live.document()["run"]["phase"] == "drain"
     live.close()
+    assert live.document()["run"]["phase"] == "writing the report"
     newest = live.document(after=live.recorder.series.sequence - 1, marks_after=3)
     assert (newest["series"]["whole"], len(newest["marks"]), newest["marks_to"]) == (False, 2, 5)
     whole = live.document(after=0, marks_after=3)

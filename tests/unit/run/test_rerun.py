@@ -11,9 +11,10 @@ from inferload.base.errors import UsageError
 from inferload.results.documents import typed_documents
 from inferload.results.documents.manifest_document import Manifest
 from inferload.run.process.program_code import LoadedCode
-from inferload.run.process.rerun import CommandLine, confirmation, described, repeated
+from inferload.run.process.rerun import CommandLine, again, confirmation, described, repeated
 from inferload.run.process.run_spec import RunOptions, RunSpec, resolve
 from inferload.run.process.user_scenarios import Program, ScenarioClass
+from inferload.scenario import overrides
 
 HOST = "http://127.0.0.1:8000"
 METRICS = ("http://127.0.0.1:8000/metrics",)
@@ -192,6 +193,40 @@ def test_a_run_of_another_locustfile_is_refused(tmp_path: Path) -> None:
             repeated(manifest, tasks, here=here)
     with pytest.raises(UsageError, match=r"the run had mine\.py with digest .* this process has that of inferload"):
         repeated(recorded(code), tasks, here=CommandLine())
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "differs"),
+    [
+        ("chat", {"users": 7, "run_time_s": 12.0, "seed": 4, "form_gates": ("failed_ratio < 0.5",)}, []),
+        ("smoke", {"form_gates": (), "spawn_per_s": 3.0}, []),
+        ("chat-open", {"users": 5}, []),
+        ("chat", {"warmup_s": 1.5}, ["phases.warmup_s is 0 instead of 1.5"]),
+        (
+            "chat-open",
+            {"settings": overrides.parse_settings(["arrivals.sessions_per_s=1.4"])},
+            ["arrivals.sessions_per_s is 1 instead of 1.4"],
+        ),
+        ("chat", {"also_hosts": ("http://b:1",)}, [f"servers: {HOST} instead of {HOST}, http://b:1"]),
+    ],
+)
+def test_a_form_of_an_earlier_run_states_what_it_cannot_repeat(
+    name: str, options: dict[str, Any], differs: list[str]
+) -> None:
+    spec = resolve(RunOptions(scenario=name, host=HOST, program=PROGRAM, **options))
+    form = again(manifest_of(spec), RunOptions("", "", program=PROGRAM), CommandLine())
+    assert (form.scenario, form.host, form.differs) == (name, HOST, differs)
+    assert form.values.gates == spec.scenario.gates
+    assert form.values.run_time_s == spec.scenario.phases.measure_s
+
+
+def test_a_form_of_a_run_with_a_file_of_another_process_is_refused(tmp_path: Path) -> None:
+    private = tmp_path / "private.yaml"
+    private.write_text("password: 1234")
+    spec = resolve(RunOptions(scenario="chat", host=HOST, program=PROGRAM))
+    scenario = {"text": spec.scenario.resolved_text(), "origin": str(private), "overrides": {}}
+    with pytest.raises(UsageError, match=r"private\.yaml: not one of this process; start Locust with --scenario"):
+        again(manifest_of(spec, scenario=scenario), RunOptions("", "", program=PROGRAM), CommandLine())
 
 
 def test_a_file_that_a_run_directory_names_as_its_scenario_is_not_read(tmp_path: Path) -> None:

@@ -193,12 +193,13 @@ def test_the_end_of_a_run_in_each_state_of_the_process(
     assert calls.count("in 60 s") <= 1  # only after the first run
 
 
-# A run: begin, passes of prepared and loads with the next pass between them, end; at any time if no load begins.
-RUN = r"b(pl*n)*(pl*)?"
+# A run: begin, passes of prepared, loads and written results with the next pass between them, end; at any time if no load begins.
+RUN = r"b(pl*wn)*(pl*w?)?"
 CALLS: dict[str, Callable[[RunStages], object]] = {
     "b": RunStages.begin,
     "p": RunStages.prepared,
     "l": RunStages.begin_load,
+    "w": RunStages.write,
     "n": RunStages.next_pass,
     "e": lambda stages: stages.end(last=False),
 }

@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 
 import pytest
 from hypothesis import given, settings
@@ -142,4 +143,12 @@ def test_a_document_has_only_columns_of_its_class_and_target() -> None:
 def test_charts_of_streams_failures_a_gpu_and_drafts_are_hidden_without_them() -> None:
     hidden = {chart["title"] for chart in view()["charts"] if chart.get("optional")}
     of_streams = {"TTFT, ms", "ITL, ms", "TPOT, ms"}
-    assert hidden == of_streams | {"draft tokens, tok/s", "GPU, %", "GPU power, W", "failed turns, /s"}
+    assert hidden == of_streams | {"Draft tokens, tok/s", "GPU, %", "GPU power, W", "Failed turns, /s"}
+
+
+def test_each_text_of_the_view_is_in_sentence_case() -> None:
+    shown = view()
+    texts = [part["title"] for part in (*shown["charts"], *shown["tiles"], *shown["columns"])]
+    texts += [line["label"] for chart in shown["charts"] for line in chart["lines"]]
+    assert {"In flight", "Users", "Waiting", "p50", "KV cache usage", "Unfinished", "Requests"} <= {*texts}
+    assert [text for text in texts if re.match(r"[a-z]+\b", text)] == []

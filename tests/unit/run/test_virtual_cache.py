@@ -194,13 +194,13 @@ def test_a_class_alone_sends_the_turns_that_it_has_in_the_mix(
         for side, each in (("baseline", run), ("candidate", mix)):
             assert figures["mean(ttft_ms)"][side] == each.summary["by_class"][name]["latency"]["ttft_ms"]["mean"]
     assert cli.main(["compare", str(alone["chat"].run_dir), str(mix.run_dir), "--class", "rag"]) == 2
-    assert f"--class rag: no such class in {alone['chat'].run_dir}; it has chat" in capsys.readouterr().err
+    assert f"--class rag: no such class in {alone['chat'].run_dir}; choose from chat" in capsys.readouterr().err
 
 
 def test_an_unknown_class_is_refused_before_the_load(tmp_path: Path) -> None:
     run = virtual.run(tmp_path, scenario(tmp_path, **MIX), "--only", "chta")
     assert run.code == 2
-    assert "--only chta: no class of the mix, which has chat, rag" in run.text
+    assert "--only chta: no class of the mix; did you mean chat?" in run.text
 
 
 def test_a_single_class_of_a_closed_loop_requires_users(tmp_path: Path) -> None:

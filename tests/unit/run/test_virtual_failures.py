@@ -65,7 +65,7 @@ def test_a_server_that_stops_answering_is_named(tmp_path: Path) -> None:
     assert turns["ok"] == 0
     assert turns["failed"] > 0
     last_lines = "\n".join(run.text.splitlines()[-5:])
-    assert re.search(r"the server http://\S+ stopped answering at \d+\.\d s: ", last_lines)
+    assert re.search(r"the server http://\S+ stopped answering at \d+\.\d s \(.* the measure phase\): ", last_lines)
     assert re.search(r": first cut 200 of \S+ at \d+\.\d s on ", last_lines)
     headline = rf"failed: {turns['failed']} of {turns['failed']} turns failed.*"
     surfaces.check(run.run_dir, 1, run.text, "failed", headline)

@@ -131,7 +131,7 @@ CLOSED = {"kind": "closed", "users": 1, "spawn_per_s": 1}
             },
             "phases.warmup_until: primed needs workload.start; add it, or use steady",
         ),
-        ({"rules": "mvp"}, "rules: mvp: no such rules; use one of agentx-harness-1.0.12/agentx, "),
+        ({"rules": "mvp"}, "rules: mvp: no such rules; did you mean agentx-harness-1.0.12/inferencex-agentx-mvp?"),
     ],
 )
 def test_keys_that_do_not_go_together_are_refused(changes: dict[str, Any], line: str) -> None:

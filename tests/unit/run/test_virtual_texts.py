@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 import virtual
 from e2e_runs import scenario
+from paths import ROOT
 
 from inferload.figures.pages import metric_names as names
 from inferload.scenario.schema.endpoints import OF_TEXTS, WITH_QUERY
@@ -45,6 +46,15 @@ def test_a_run_has_figures_of_texts_and_none_of_streams(endpoint: str, tmp_path:
     assert "prompt tokens | adds up" in report
     printed = (run.text.partition("passed: 2 of 2 gates")[2] + report).splitlines()
     assert [line for line in printed if OF_STREAMS.search(line) and not NAMED.search(line)] == []
+
+
+def test_the_example_of_embeddings_md_runs(tmp_path: Path) -> None:
+    page = (ROOT / "docs" / "how-to" / "embeddings.md").read_text()
+    file = tmp_path / "search.py"
+    file.write_text(re.findall(r"```python\n(.*?)```", page, re.DOTALL)[0])
+    run = virtual.run(tmp_path, None, "--users", "2", "--run-time", "3s", locustfile=file)
+    assert run.code == 0, run.text
+    assert {row["class"] for row in run.turns} == {"find"}
 
 
 LOCUSTFILE = """

@@ -253,7 +253,7 @@ def _metrics_page(url: str, spec: RunSpec, own: ProcessSettings) -> _Page:
     try:
         fetched = fetcher.get(slash + path if slash else "/")
     except FetchError as error:
-        return _Page(str(error))
+        return _Page("; ".join(filter(None, (str(error), error.remedy))))
     if fetched.status != 200:
         return _Page(fetched.status_text)
     parser = PromParser()
