@@ -3,6 +3,7 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
+PIP_INSTALL := tests/support/pip_install.sh
 
 # Environment of vLLM on the CPU. TORCH_INDEX: PyTorch's index of CPU builds, if the default index of pip has none.
 VENV_VLLM        ?= .venv-vllm
@@ -20,7 +21,7 @@ PARSER    := $(wildcard inferload/client/connection/native/parser/*)
 NATIVE    := $(PARSER) $(wildcard inferload/client/connection/native/transport/*)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-vllm demo demo-vllm browser prometheus curl gateways gateways-litellm gateways-engines helm screenshots setup-nixl test test-gateways test-locust test-python test-vllm soak-vllm studies studies-vllm studies-simulated mutation lint bench bench-client bench-quick bench-arrivals bench-workers bench-start bench-compare bench-peers bench-programs soak sanitized soak-fuzz clean
+.PHONY: help setup setup-vllm demo demo-vllm browser prometheus curl gateways gateways-litellm gateways-engines helm screenshots setup-nixl test test-gateways test-locust test-python test-vllm soak-vllm studies studies-vllm studies-simulated mutation lint bench bench-client bench-quick bench-arrivals bench-workers bench-start bench-compare bench-peers bench-programs soak sanitized soak-fuzz release-check site clean
 
 help:            ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 25
@@ -28,9 +29,10 @@ help:            ## list the targets
 setup: $(READY)  ## create .venv and install inferload into it
 
 $(READY): pyproject.toml setup.py constraints.txt $(NATIVE)
-	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "inferload needs Python 3.11 or newer: make PYTHON=python3.11 ...")'
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "inferload needs Python 3.11 or newer: make PYTHON=python3.11 ...")'
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install -q -c constraints.txt -e '.[dev]'
+	rm -f inferload/client/connection/_*.so # of an earlier version
+	@$(PIP_INSTALL) $(BIN)/python -c constraints.txt -e '.[dev,docs]'
 	@touch $@
 
 setup-vllm:      ## install vLLM for the CPU in .venv-vllm
@@ -43,8 +45,11 @@ demo: $(READY)   ## run a chat and an agent scenario against the simulator, with
 demo-vllm: $(READY) setup-vllm  ## the same against vLLM on the CPU with a tiny model
 	$(BIN)/python -m inferload.deploy.commands.demo --engine vllm-cpu
 
+# axe-core, which checks pages for accessibility, lies in this package; its dependencies are those of another driver.
+AXE := .cache/axe
+
 # For the browser tests. Installed as root on Debian and derivatives; elsewhere a message says what to install.
-browser:         ## install Chromium and its driver for the browser tests
+browser:         ## install Chromium, its driver and axe-core for the browser tests
 	@command -v chromium >/dev/null && command -v chromedriver >/dev/null || \
 	if command -v apt-get >/dev/null && test "$$(id -u)" = 0; then \
 		{ apt-get update -q && DEBIAN_FRONTEND=noninteractive apt-get install -y -q $(BROWSER); } \
@@ -52,6 +57,8 @@ browser:         ## install Chromium and its driver for the browser tests
 	else \
 		echo "make: the browser tests need Chromium and its driver: apt-get install $(BROWSER), or the equivalent" >&2; \
 	fi
+	@test -d $(AXE) || $(PYTHON) -m pip install -q --disable-pip-version-check --no-deps --target $(AXE) axe-playwright-python==0.1.8 \
+		|| echo "make: no axe-core for the browser tests" >&2
 
 # No service is started here: the tests start their own.
 prometheus:      ## install Prometheus for the tests of the exported metrics
@@ -116,7 +123,7 @@ LOCUST_TESTS ?= tests/unit/locust/test_adaptations.py tests/unit/locust/test_ada
 .cache/locust-%/.ready: pyproject.toml constraints.txt
 	test -x $(@D)/bin/python || $(PYTHON) -m venv $(@D)
 	grep -viE '^(locust|gevent)==' constraints.txt > $(@D)/constraints.txt
-	$(@D)/bin/python -m pip install -q -c $(@D)/constraints.txt 'locust==$*' -e '.[dev]'
+	@$(PIP_INSTALL) $(@D)/bin/python -c $(@D)/constraints.txt 'locust==$*' -e '.[dev]'
 	@touch $@
 
 test-locust: .cache/locust-$(or $(VERSION),2.46.0)/.ready  ## run the end-to-end tests with another Locust: make test-locust VERSION=2.46.0
@@ -129,7 +136,7 @@ PYTHON_TESTS ?= tests/unit tests/e2e/results/test_e2e_outcome.py tests/e2e/fault
 	@python$* -c '' 2>/dev/null || \
 		{ echo "make: python$* cannot be run: install Python $* and add it to PATH, or name another with VERSION=3.13" >&2; exit 1; }
 	test -x $(@D)/bin/python || python$* -m venv $(@D)
-	$(@D)/bin/python -m pip install -q -c constraints.txt -e '.[dev]'
+	@$(PIP_INSTALL) $(@D)/bin/python -c constraints.txt -e '.[dev]'
 	@touch $@
 
 test-python: .cache/python-$(or $(VERSION),3.13)/.ready browser prometheus curl  ## run the unit tests and some end-to-end tests with another Python: make test-python VERSION=3.13
@@ -198,6 +205,9 @@ setup-nixl: setup-vllm
 soak-vllm: $(READY) setup-nixl gateways  ## run the tests that start further ones: variants, sweep, routers, data parallel, pooling, prefill and decode
 	$(BIN)/python -m pytest -m "soak and vllm"
 
+site: $(READY)   ## write the documentation as a web site into site/, which can be read and searched from the disk
+	@$(BIN)/python docs/site/build.py
+
 lint: $(READY)   ## run ruff and mypy
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -240,5 +250,8 @@ bench-compare: $(READY)  ## measure false alarms and power of `inferload compare
 bench-quick:     ## run a small bench-client in two minutes, without writing files
 	@$(MAKE) --no-print-directory bench-client CASES="base spread" SIZES="20 100" PEERS=vllm-rs BENCH_OPTIONS=
 
+release-check: $(READY) browser prometheus curl  ## build source distribution and wheels in dist/, install them without index and compiler, run the first test and the unit tests of the sources
+	$(BIN)/python tests/release/check.py
+
 clean:           ## remove environments, caches and runs
-	rm -rf $(VENV) $(VENV_VLLM) inferload/client/connection/_*.so analysis/pages/vendor .cache/models .cache/locust-* .cache/python-* .cache/gateways .cache/asan $(BENCH) .cache/peers build *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis runs
+	rm -rf $(VENV) $(VENV_VLLM) inferload/client/connection/_*.so .cache/models .cache/locust-* .cache/python-* .cache/gateways .cache/asan $(BENCH) .cache/peers .cache/release build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis runs site

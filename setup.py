@@ -1,52 +1,81 @@
-"""Build step that pyproject.toml cannot describe: plotly.js, which draws the charts of reports, packed, with its licence."""
+"""What pyproject.toml cannot describe: which extensions a wheel has, and the README and the URLs of a package index.
 
-import gzip
-from importlib.metadata import distribution
+Environment variables:
+INFERLOAD_EXTENSIONS: `required` fails where an extension cannot be compiled; `none` makes a wheel for any system, whose Python code
+reads and parses. By default those are left out that cannot be compiled.
+INFERLOAD_REPOSITORY: home of the project, as https://github.com/OWNER/inferload.
+"""
+
+import os
+import re
+import sysconfig
+import tomllib
 from pathlib import Path
+from typing import Any
 
-from setuptools import Command, setup
-from setuptools.command.build import build
+from setuptools import Distribution, setup
 
-FOLDER = Path("analysis/pages/vendor/plotly")
-
-
-class BuildChartLibrary(Command):
-    """Write plotly.js and its licence into the sources, from which a wheel copies them and an editable installation reads them."""
-
-    description = "pack the chart library of reports"
-    user_options = []
-    editable_mode = False  # set by setuptools
-
-    def initialize_options(self) -> None:
-        """Do nothing: there are no options."""
-
-    def finalize_options(self) -> None:
-        """Do nothing: there are no options."""
-
-    def run(self) -> None:
-        """Write both files; the same bytes for the same version of plotly."""
-        FOLDER.mkdir(parents=True, exist_ok=True)
-        for file in distribution("plotly").files or ():
-            if file.name == "plotly.min.js":
-                packed = gzip.compress(file.read_binary(), mtime=0)
-                (FOLDER / "plotly.min.js.gz").write_bytes(packed)
-            elif file.name.startswith("LICENSE"):
-                (FOLDER / "LICENSE").write_bytes(file.read_binary())
-        if missing := [name for name in ("plotly.min.js.gz", "LICENSE") if not (FOLDER / name).is_file()]:
-            raise FileNotFoundError(f"plotly {distribution('plotly').version} has no file for {', '.join(missing)}")
-
-    def get_source_files(self) -> list[str]:
-        """Return the sources of a source distribution: none beside those of the packages."""
-        return []
-
-    def get_outputs(self) -> list[str]:
-        """Return the files in the folder of the build: none, since they are data of a package."""
-        return []
-
-    def get_output_mapping(self) -> dict[str, str]:
-        """Return the sources of each output."""
-        return {}
+EXTENSIONS = os.environ.get("INFERLOAD_EXTENSIONS", "")
+REPOSITORY = os.environ.get("INFERLOAD_REPOSITORY", "").rstrip("/")
+_TARGET = re.compile(
+    r"\]\((?!https?://)([^()\s]+)\)"
+)  # of a link to a file of the project, or to a section of the page
+_LINK = re.compile(rf"(!?)\[((?:[^\[\]]|!\[[^\[\]]*\]\([^()]*\))*){_TARGET.pattern}")  # its text may have images
 
 
-build.sub_commands.insert(0, ("build_chart_library", None))  # before the data of the packages are collected
-setup(cmdclass={"build_chart_library": BuildChartLibrary})
+class ChosenExtensions(Distribution):
+    """Distribution with the extensions that INFERLOAD_EXTENSIONS asks for."""
+
+    def parse_config_files(self, *files: Any, **options: Any) -> None:
+        """Read pyproject.toml, then choose. The compiled code uses the stable ABI, which a free-threaded Python does not have."""
+        super().parse_config_files(*files, **options)
+        if EXTENSIONS not in ("", "none", "required"):
+            raise ValueError(f"INFERLOAD_EXTENSIONS={EXTENSIONS}: use none or required")
+        if EXTENSIONS == "none" or sysconfig.get_config_var("Py_GIL_DISABLED"):
+            self.ext_modules = []
+            return
+        self.get_option_dict("bdist_wheel")["py_limited_api"] = ("setup.py", "cp311")
+        for extension in self.ext_modules:
+            extension.optional = EXTENSIONS != "required"
+
+
+def long_description(readme: str, repository: str, version: str) -> str:
+    """Return the README for a package index: links to files lead to the version's tag in the repository, if that is known."""
+
+    def absolute(found: re.Match[str]) -> str:
+        path = f"README.md{found[1]}" if found[1].startswith("#") else found[1]
+        kind = "raw" if path.endswith((".png", ".svg", ".gif", ".jpg")) else "blob"
+        return f"]({repository}/{kind}/v{version}/{path})"
+
+    def linked(text: str) -> str:
+        if repository:
+            return _TARGET.sub(absolute, text)
+        plain = _LINK.sub(lambda found: "" if found[1] else found[2], text)
+        return plain if plain == text else linked(plain)  # an image in a link
+
+    fences = re.split(r"(^```.*?^```)", readme, flags=re.DOTALL | re.MULTILINE)
+    return "".join(part if part.startswith("```") else linked(part) for part in fences)
+
+
+def project_urls(repository: str) -> dict[str, str]:
+    """Return the URLs of the project's pages; none where the repository is not known."""
+    pages = {
+        "Source": "",
+        "Documentation": "/tree/main/docs",
+        "Changelog": "/blob/main/CHANGELOG.md",
+        "Issues": "/issues",
+    }
+    return {name: repository + path for name, path in pages.items()} if repository else {}
+
+
+if __name__ == "__main__":
+    setup(
+        distclass=ChosenExtensions,
+        long_description=long_description(
+            Path("README.md").read_text(encoding="utf-8"),
+            REPOSITORY,
+            tomllib.loads(Path("pyproject.toml").read_text(encoding="utf-8"))["project"]["version"],
+        ),
+        long_description_content_type="text/markdown",
+        project_urls=project_urls(REPOSITORY),
+    )

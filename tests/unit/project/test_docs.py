@@ -27,7 +27,7 @@ def anchors(page: Path) -> set[str]:
 
 def test_every_link_has_a_target() -> None:
     missing = []
-    for page in [ROOT / "README.md", ROOT / "CHANGELOG.md", ROOT / "CONTRIBUTING.md", *PAGES]:
+    for page in [*ROOT.glob("*.md"), ROOT / "llms.txt", *PAGES]:
         links = re.findall(r"\]\((?!https?:)([^)\s#]*)(?:#([^)\s]*))?\)", page.read_text(encoding="utf-8"))
         for path, anchor in links:
             target = (page.parent / path).resolve() if path else page

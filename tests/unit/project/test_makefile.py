@@ -39,6 +39,31 @@ def test_only_soak_tests_start_another_vllm() -> None:
     assert (side_by_side.TESTS / "conftest.py").read_text().count("vllm_servers.serving(") == 3
 
 
+PIP = """\
+#!/bin/sh
+echo 'Looking in indexes: somewhere'
+for name in $(seq 30); do echo "Collecting package$name"; echo "  Downloading package$name-1.0-py3-none-any.whl (1.0 MB)"; done
+echo 'Installing collected packages: a, b, c'
+exit CODE
+"""
+
+
+@pytest.mark.parametrize(("code", "whole"), [(0, False), (3, True)])
+def test_an_installation_shows_its_steps_and_only_if_it_fails_its_output(
+    tmp_path: Path, code: int, whole: bool
+) -> None:
+    python = tmp_path / "python"
+    python.write_text(PIP.replace("CODE", str(code)))
+    python.chmod(0o755)
+    words = ["tests/support/pip_install.sh", str(python), "-e", "."]
+    done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == code
+    assert "packages: 25 found, 25 downloaded\n" in done.stdout
+    assert "installing 3 packages\n" in done.stdout
+    assert ("Collecting package30" in done.stdout + done.stderr) is whole
+    assert ("installed: -e ." in done.stdout) is not whole
+
+
 TESTS = {
     "test_a.py": "def test_good(tmp_path): print('text')\ndef test_bad(capfd): assert 1 == 2",
     "test_b.py": "import os\ndef test_ends(): os._exit(7)\ndef test_not_begun(): pass",
