@@ -117,7 +117,7 @@ def test_tls_to_a_port_of_plain_http(proxies: Proxies, name: str) -> None:
         probe.model_list(ClientSettings(Target.parse(f"https://{at}"), "m", tls=TlsSettings(insecure=True)))
     assert str(raised.value) == f"TLS with https://{at}: the port does not speak TLS; use http://{at}"
     assert asked(f"https://{at}").detail == f"TLS with https://{at}: the port does not speak TLS"
-    assert scrape_error(f"https://{at}/metrics") == "TLS: the port does not speak TLS"
+    assert scrape_error(f"https://{at}/metrics") == f"the port does not speak TLS; use http://{at}"
 
 
 @pytest.mark.parametrize("status", [301, 302, 307, 308])
