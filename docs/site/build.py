@@ -1,4 +1,4 @@
-"""Write the documentation as a web site into site/, in English and, below site/zh, in Chinese: `make site`.
+"""Write the documentation as a web site into site/, and the Chinese pages below site/zh: `make site`.
 
 The pages are those of the repository, which GitHub shows as well. They are staged under .cache/site with rewritten links. Zensical
 renders them, and refuses links to pages and anchors that do not exist. `faults` finds what it does not look at: images, other
@@ -35,32 +35,33 @@ _ENTRY = re.compile(r"\[([^\]]*)\]\(([^)\s#]+)\)")
 
 @dataclass(frozen=True)
 class Language:
-    """A language: its first page, the heading of the list of pages there, the folder of its site, and its folders below docs."""
+    """A language: its first page, the heading of the list of pages there, and the folder of its pages in the site."""
 
     code: str
     name: str
     readme: str
     heading: str
     folder: str = ""
-    translated: tuple[str, ...] = ()
+
+    def has(self, target: Path) -> bool:
+        """Return True if a page, or the page of a folder or text file, is in this language."""
+        parts = target.relative_to(ROOT).parts
+        return self.folder == ("zh/" if "zh" in parts or parts[0] == "README.zh.md" else "")
 
     def sources(self) -> dict[Path, str]:
-        """Return the path in the site of each page of the repository; a translation has that of its page."""
-        files = [file for file in sorted((ROOT / "docs").rglob("*.md")) if file.parent.name != "zh"]
-        found = {placed(file): file for file in (*files, *(ROOT / name for name in BESIDE))}
-        for folder in self.translated:
-            found |= {f"{folder}/{file.name}": file for file in sorted((ROOT / "docs" / folder / "zh").glob("*.md"))}
-        return {file: place for place, file in found.items()} | {ROOT / self.readme: "index.md"}
+        """Return the path in the folder of each page of the language; a translation has that of its page."""
+        files = [*(ROOT / name for name in BESIDE), *sorted((ROOT / "docs").rglob("*.md"))]
+        return {file: placed(file) for file in files if self.has(file)} | {ROOT / self.readme: "index.md"}
 
 
 ENGLISH = Language("en", "English", "README.md", "## Documentation")
-CHINESE = Language("zh", "中文", "README.zh.md", "## 文档", "zh/", ("start", "studies"))
+CHINESE = Language("zh", "中文", "README.zh.md", "## 文档", "zh/")
 LANGUAGES = (ENGLISH, CHINESE)
 
 
 def placed(path: Path) -> str:
     """Return the path in the site of a file of the repository: without `docs`, and a page for each folder and each text file."""
-    name = path.relative_to(ROOT).as_posix().removeprefix("docs/").removesuffix("/zh")
+    name = re.sub("^docs/|/zh(?=/|$)", "", path.relative_to(ROOT).as_posix())
     if path.is_dir() or path.name == "README.md":
         return f"{name.removesuffix('/README.md')}/index.md"
     return name if path.suffix in (".md", *COPIED) else f"{name}.md"
@@ -76,13 +77,6 @@ class Stage:
 
     def __post_init__(self) -> None:
         self.sources = self.language.sources()
-        self.others = {
-            path: kind.folder + place
-            for kind in LANGUAGES
-            if kind != self.language
-            for path, place in {ROOT / "docs/studies/zh": "studies/index.md", **kind.sources()}.items()
-            if path not in self.sources
-        }
 
     def write(self) -> None:
         """Write the pages; then the pictures, schemas, and pages for the folders and text files, to which they link."""
@@ -106,8 +100,10 @@ class Stage:
 
     def link(self, place: str, target: Path) -> str:
         """Return the link from the page at a place to a file or folder of the repository."""
-        if other := self.others.get(target):
-            return _relative(other, self.language.folder + place).removesuffix(".md") + ".html"
+        if target.suffix not in COPIED and not self.language.has(target):
+            (other,) = {*LANGUAGES} - {self.language}
+            there = other.folder + (other.sources().get(target) or placed(target))
+            return _relative(there, self.language.folder + place).removesuffix(".md") + ".html"
         if target not in self.sources:
             self.linked[target] = placed(target)
         return _relative(self.sources.get(target) or placed(target), place)
@@ -123,15 +119,15 @@ class Stage:
         return f"# {target.name.capitalize()}\n\n{''.join(rows)}"
 
     def navigation(self) -> list[dict[str, Any]]:
-        """Return the menu: the list of pages in the first page; a folder in it has its pages below."""
+        """Return the menu: the list of pages in the first page; a folder of this language has its pages below."""
         listed = listed_pages(self.language)
         rows = ({head: [self._entry(*entry) for entry in entries]} for head, entries in listed.items())
         return [{"inferload": "index.md"}, *rows]
 
     def _entry(self, name: str, target: Path) -> dict[str, Any]:
-        place = self.sources.get(target) or placed(target)
-        below = [other for other in self.sources.values() if other.startswith(place[: -len("index.md")])]
-        return {name: [place, *sorted(below)] if target.is_dir() else place}
+        place = self.link("index.md", target)
+        below = [other for other in self.sources.values() if other.startswith(place.removesuffix("index.md"))]
+        return {name: [place, *sorted(below)] if place.endswith("/index.md") else place}
 
     def configuration(self) -> dict[str, Any]:
         """Return the configuration of Zensical: no fonts, scripts or services of other hosts."""
