@@ -17,10 +17,8 @@ from setuptools import Distribution, setup
 
 EXTENSIONS = os.environ.get("INFERLOAD_EXTENSIONS", "")
 REPOSITORY = os.environ.get("INFERLOAD_REPOSITORY", "").rstrip("/")
-_TARGET = re.compile(
-    r"\]\((?!https?://)([^()\s]+)\)"
-)  # of a link to a file of the project, or to a section of the page
-_LINK = re.compile(rf"(!?)\[((?:[^\[\]]|!\[[^\[\]]*\]\([^()]*\))*){_TARGET.pattern}")  # its text may have images
+# Of a link to a file of the project, or to a section of the page.
+_TARGET = re.compile(r"\]\((?!https?://)([^()\s]+)\)")
 
 
 class ChosenExtensions(Distribution):
@@ -47,14 +45,10 @@ def long_description(readme: str, repository: str, version: str) -> str:
         kind = "raw" if path.endswith((".png", ".svg", ".gif", ".jpg")) else "blob"
         return f"]({repository}/{kind}/v{version}/{path})"
 
-    def linked(text: str) -> str:
-        if repository:
-            return _TARGET.sub(absolute, text)
-        plain = _LINK.sub(lambda found: "" if found[1] else found[2], text)
-        return plain if plain == text else linked(plain)  # an image in a link
-
+    if not repository:
+        return readme
     fences = re.split(r"(^```.*?^```)", readme, flags=re.DOTALL | re.MULTILINE)
-    return "".join(part if part.startswith("```") else linked(part) for part in fences)
+    return "".join(part if part.startswith("```") else _TARGET.sub(absolute, part) for part in fences)
 
 
 def project_urls(repository: str) -> dict[str, str]:
