@@ -18,8 +18,8 @@ from urllib.parse import quote, urljoin, urlsplit
 from inferload import __version__
 from inferload.base.errors import UsageError, explained
 from inferload.base.http_status import failure_text, status_text
+from inferload.base.tls import Port, TlsSettings
 from inferload.scenario.files.data_files import DataSet, sha256_of
-from inferload.servers.scrape_http import PlainConnection, TlsConnection
 
 CHUNK_BYTES = 1 << 20
 TIMEOUT_S = 30.0  # of the connect and of each read
@@ -29,29 +29,13 @@ PAUSE_S = 1.0  # before the second attempt; doubled for each further one
 MOST_REDIRECTS = 10
 
 
-class Http(urllib.request.HTTPHandler):
-    """Handler whose errors name the scheme of a port that expects TLS."""
-
-    def http_open(self, request: urllib.request.Request) -> http.client.HTTPResponse:
-        """Send a request."""
-        return self.do_open(PlainConnection, request)
-
-
-class Https(urllib.request.HTTPSHandler):
-    """Handler whose errors name the scheme of a port of plain HTTP."""
-
-    def https_open(self, request: urllib.request.Request) -> http.client.HTTPResponse:
-        """Send a request."""
-        return self.do_open(TlsConnection, request)
-
-
 _REDIRECTS = (301, 302, 303, 307, 308)
 # Without those of redirects, which go from HTTPS to HTTP and FTP too, and of files.
 _HANDLERS = (
     urllib.request.ProxyHandler,
     urllib.request.UnknownHandler,
-    Http,
-    Https,
+    urllib.request.HTTPHandler,
+    urllib.request.HTTPSHandler,
     urllib.request.HTTPDefaultErrorHandler,
     urllib.request.HTTPErrorProcessor,
 )
@@ -248,6 +232,11 @@ def _opened(url: str, headers: Mapping[str, str]) -> Any:
                 raise
             with error:
                 url = _redirected(url, error.code, error.headers["Location"])
+        except (OSError, http.client.HTTPException) as error:
+            parts = urlsplit(url)
+            port = Port(parts.scheme, parts.hostname or "", parts.port or (443 if parts.scheme == "https" else 80))
+            cause = error.reason if isinstance(error, urllib.error.URLError) else error
+            raise port.explained(cause if isinstance(cause, Exception) else error, TlsSettings()) from error
     raise SourceError(f"more than {MOST_REDIRECTS} redirects, the last one to {url[:_MOST_SHOWN]}")
 
 
@@ -294,6 +283,4 @@ def _check_reply(headers: Mapping[str, Any], whole_bytes: int | None, data_set: 
 def _reason(error: Exception) -> str:
     if isinstance(error, urllib.error.HTTPError):
         return status_text(error.code, error.headers.get("Location", ""))
-    if isinstance(error, urllib.error.URLError) and isinstance(error.reason, Exception):
-        error = error.reason
     return failure_text(error, TIMEOUT_S)
