@@ -136,7 +136,10 @@ def test_junit_has_one_failure_for_each_failed_gate(
 
 def test_the_explanation_of_an_outcome_is_short() -> None:
     document = summary(GATES, "suspect")
-    gates = "gates that failed: p99(ttft_ms) < 100: is 130 ms (95 %: over 90 ms), mean(tpot_ms) < 9: is not known (tpot_ms is not known)"
+    gates = (
+        "gates that failed: p99(ttft_ms) < 100: is 130 ms (95 %: over 90 ms), "
+        "mean(tpot_ms) < 9: is not known (tpot_ms is not known)"
+    )
     assert ci.explanation(summaries.summary(document), 3) == [gates, "suspect: the client was late"]
     errors = [
         {"failure": name, "status": None, "class": "chat", "at_s": 1.0, "text": f"it {name}", "worker": None}

@@ -27,19 +27,18 @@ LAST = ["report: runs/a/report.html", "invalid: CPU over 85 %"]
 
 
 @pytest.mark.parametrize(
-    ("terminals", "logfile", "details", "shown"),
+    ("terminals", "options", "shown"),
     [
-        ((True, True), None, False, ["invalid: CPU over 85 %; use workers"]),
-        ((True, True), None, True, []),
-        ((True, True), "run.log", False, LAST),
-        ((True, False), None, False, LAST),
-        ((False, True), None, False, LAST),
+        ((True, True), {}, ["invalid: CPU over 85 %; use workers"]),
+        ((True, True), {"details": True}, []),
+        ((True, True), {"logfile": "run.log"}, LAST),
+        ((True, False), {}, LAST),
+        ((False, True), {}, LAST),
     ],
 )
 def test_a_terminal_shows_the_outcome_once(
     terminals: tuple[bool, bool],
-    logfile: str | None,
-    details: bool,
+    options: dict[str, Any],
     shown: list[str],
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
@@ -47,10 +46,10 @@ def test_a_terminal_shows_the_outcome_once(
     streams = [SimpleNamespace(isatty=lambda is_one=is_one: is_one) for is_one in terminals]
     monkeypatch.setattr("inferload.run.master.end_report.sys", SimpleNamespace(stdout=streams[0], stderr=streams[1]))
     environment: Any = SimpleNamespace(
-        parsed_options=SimpleNamespace(headless=False, logfile=logfile),
+        parsed_options=SimpleNamespace(headless=False, logfile=options.get("logfile")),
         events=SimpleNamespace(quit=SimpleNamespace(add_listener=lambda _listener: None)),
     )
-    own: Any = SimpleNamespace(details=details)
+    own: Any = SimpleNamespace(details=options.get("details"))
     with caplog.at_level(logging.INFO):
         EndReport(environment, own).concluded(RunResult(Path("runs/a"), SUMMARY, Path("runs/a/report.html")))
     assert caplog.messages[-2:] == shown
