@@ -45,6 +45,19 @@ def test_plan_describes_a_scenario(name: str, inferload: Inferload, golden: Call
     golden(f"plan-{name}.txt", re.sub("digest [0-9a-f]{12}", "digest 0123456789ab", out))
 
 
+def test_plan_names_the_defaults_of_an_agent(
+    inferload: Inferload, tmp_path: Path, golden: Callable[[str, str], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The tokens and counts that the file does not set, of each class."""
+    monkeypatch.chdir(tmp_path)
+    agent = "{kind: agent, steps: 3, output_tokens: 50}"
+    mix = f"{{kind: mix, classes: [{{name: coder, share: 1, workload: {agent}}}]}}"
+    Path("mine.yaml").write_text(SMALL.replace("{kind: chat, prompt_tokens: 10, output_tokens: 5}", mix))
+    code, out, _ = inferload("plan", "mine.yaml")
+    assert code == 0
+    golden("plan-defaults.txt", re.sub("digest [0-9a-f]{12}", "digest 0123456789ab", out))
+
+
 def test_an_endpoint_without_tool_support_is_refused(inferload: Inferload, tmp_path: Path) -> None:
     file = tmp_path / "a.yaml"
     text = SMALL.replace("{kind: chat, prompt_tokens: 10, output_tokens: 5}", "{kind: agent}")
