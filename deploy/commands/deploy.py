@@ -16,6 +16,7 @@ from inferload.results import prices
 from inferload.results.prices import UNPRICED
 
 from ..launcher import launch, server_state
+from ..launcher.machine_checks import TooSmall
 from ..launcher.server_state import LocalServer
 from ..servers import local
 from ..servers.engines import ENGINES, ServerSpec, command_of
@@ -145,7 +146,14 @@ def bring_up(arguments: argparse.Namespace) -> int:
         extra=arguments.extra,
     )
     launch.refuse_taken(spec.host, spec.port)  # before the slower checks below
-    command = command_of(spec)
+    try:
+        command = command_of(spec)
+    except TooSmall as error:
+        settings = [word for setting in arguments.set for word in ("--set", setting)]
+        rehearsal = own_command("deploy", "up", arguments.what, *settings, "--engine", "simulator")
+        script = own_command("deploy", "render", arguments.what, *settings)
+        problem = str(error).partition(";")[0]
+        raise UsageError(f"{problem}; rehearse it: {rehearsal}; on a host with GPUs: {script} | ssh HOST sh") from error
     with ExitStack() as undo:
         server = local.start(spec, command)
         undo.callback(launch.stop, server)  # after Ctrl-C too: a server in its own session gets no SIGINT
