@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from inferload.base.argparse_ext import PassingParser
-from inferload.base.errors import UsageError
+from inferload.base.errors import UsageError, instead
 from inferload.base.escaping import own_command
 from inferload.results import prices
 from inferload.results.prices import UNPRICED
@@ -182,7 +182,9 @@ def _selected(arguments: argparse.Namespace) -> list[LocalServer]:
     if len(matches) != 1:
         known = ", ".join(f"{_variant_of(server)} at {server.url}" for server in servers) or "none"
         problem = f"{len(matches)} servers are" if matches else "no server is"
-        raise UsageError(f"{arguments.name}: {problem} of this variant; known servers: {known}; select one with --port")
+        by_port = "select one with --port"
+        remedy = by_port if matches else instead(arguments.name, map(_variant_of, servers), by_port)
+        raise UsageError(f"{arguments.name}: {problem} of this variant; known servers: {known}; {remedy}")
     return matches
 
 
