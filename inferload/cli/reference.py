@@ -78,7 +78,7 @@ def _rows(parser: argparse.ArgumentParser, actions: list[argparse.Action]) -> It
         hidden = action.help == argparse.SUPPRESS or isinstance(action, argparse._HelpAction)
         if not hidden and not isinstance(action, argparse._SubParsersAction):
             text = formatter._expand_help(action) if action.help else ""
-            yield _name(action), _text(_with_default(action, text)).replace("|", "\\|")
+            yield _name(formatter, action), _text(_with_default(action, text)).replace("|", "\\|")
 
 
 def _with_default(action: argparse.Action, text: str) -> str:
@@ -88,23 +88,12 @@ def _with_default(action: argparse.Action, text: str) -> str:
     return f"{text.removesuffix(f' (default: {action.default})')} (default: {'on' if action.default else 'off'})"
 
 
-def _name(action: argparse.Action) -> str:
+def _name(formatter: argparse.HelpFormatter, action: argparse.Action) -> str:
     """Return the option strings with their values, or the name of a positional argument."""
-    value = _value(action)
     if not action.option_strings:
-        return _code(value)
+        return _code(formatter._format_args(action, formatter._get_default_metavar_for_positional(action).upper()))
+    value = formatter._format_args(action, formatter._get_default_metavar_for_optional(action))
     return ", ".join(_code(f"{option} {value}".rstrip()) for option in action.option_strings)
-
-
-def _value(action: argparse.Action) -> str:
-    if action.nargs == 0:
-        return ""
-    metavar = action.metavar
-    if isinstance(metavar, tuple):
-        return " ".join(metavar)
-    if metavar is None:
-        metavar = "{" + ",".join(map(str, action.choices)) + "}" if action.choices else action.dest.upper()
-    return {"?": f"[{metavar}]", "*": f"[{metavar} ...]", "+": f"{metavar} ..."}.get(str(action.nargs), metavar)
 
 
 def _text(text: str) -> str:

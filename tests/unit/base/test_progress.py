@@ -96,6 +96,21 @@ def test_a_task_tells_its_share(terminal: Terminal, now_s: list[float]) -> None:
     assert terminal.left == 0
 
 
+def test_a_text_may_follow_the_lines(terminal: Terminal, now_s: list[float]) -> None:
+    progress = Progress()
+    progress.is_shown = True
+    progress.clear()
+    with progress.task("report of a") as at:
+        now_s[0] += 1
+        at(0.5)
+        assert terminal.left == 1
+        progress.clear()
+        assert terminal.left == 0
+        now_s[0] += 1
+        at(0.5)
+    assert terminal.left == 0
+
+
 def test_work_under_a_second_shows_nothing(terminal: Terminal, now_s: list[float]) -> None:
     progress = Progress()
     progress.is_shown = True
