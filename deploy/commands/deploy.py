@@ -74,18 +74,10 @@ def register(subparsers: Any) -> None:
     down.add_argument("--all", action="store_true", help="all servers that were started here")
 
 
-def _no_flag(text: str) -> str:
-    if text.startswith("-"):  # argparse parses a flag after -- as a name
-        raise argparse.ArgumentTypeError(f"{text!r}: a flag, not a variant")
-    return text
-
-
 def _add_selection(parser: argparse.ArgumentParser, run: Callable[[argparse.Namespace], int], port: str) -> None:
     """Set the function of an action on servers, and add the arguments that select one. `port`: the help of --port."""
     parser.set_defaults(run=run)
-    parser.add_argument(
-        "name", nargs="?", type=_no_flag, metavar="VARIANT", help="select the server by variant instead of --port"
-    )
+    parser.add_argument("name", nargs="?", metavar="VARIANT", help="select the server by variant instead of --port")
     parser.add_argument("--port", type=int, help=port)
 
 

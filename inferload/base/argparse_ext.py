@@ -4,13 +4,12 @@ import argparse
 import re
 import shutil
 import sys
-import textwrap
 from collections.abc import Iterable
 from typing import Any, NoReturn
 
 from inferload.base.errors import instead
 from inferload.base.run_options import KEY_ON_COMMAND_LINE
-from inferload.base.status_lines import has_colour, painting, styled
+from inferload.base.status_lines import has_colour, painting, styled, wrapped
 
 # Options of vllm bench, GuideLLM, AIPerf, k6 and others, by the option of inferload run with the same meaning.
 _OTHER_NAMES = {
@@ -81,15 +80,11 @@ def _filled(line: str, width: int) -> list[str]:
     """Wrap a line. A command is continued as in a shell, below its comment."""
     rest = "    " if line.startswith(" ") else ""
     if not line.startswith("  inferload ") or len(line) <= width:
-        return _wrapped(line, width, rest)
+        return wrapped(line, width, rest=rest) or [""]
     command, _, comment = line.partition("  # ")
     words = _QUOTED.sub(lambda quoted: quoted[0].replace(" ", "\0"), command)
-    continued = " \\\n".join(_wrapped(words, width - 2, rest)).replace("\0", " ")
+    continued = " \\\n".join(wrapped(words, width - 2, rest=rest)).replace("\0", " ")
     return [*([f"  # {comment}"] if comment else []), continued]
-
-
-def _wrapped(text: str, width: int, rest: str) -> list[str]:
-    return textwrap.wrap(text, width, subsequent_indent=rest, break_long_words=False, break_on_hyphens=False) or [""]
 
 
 class HelpfulParser(argparse.ArgumentParser):

@@ -169,46 +169,45 @@ class StatusLines:
 
 
 class Progress:
-    """Progress of the work of a command: a line at the foot of a terminal for each loop that has taken a second."""
+    """Progress of the work of a command: a line at the foot of a terminal once its outermost loop has taken a second."""
 
     def __init__(self) -> None:
         self.is_shown = False  # a run has status lines of its own
-        self._loops: list[str] = []  # texts, that of the outer one first
-        self._status: StatusLines | None = None
+        self._status: StatusLines | None = None  # of the outermost loop
 
     def of(
         self, items: Iterable[Item], what: str, total: float | None, done: Callable[[Item], float] | None = None
     ) -> Iterator[Item]:
         """Yield the items of a loop, and show the share of `total`. `done`: of it after an item; 1 for each by default."""
+        if not total:
+            yield from items
+            return
         with self.task(what) as at:
             for number, item in enumerate(items, 1):
                 yield item
-                if total:
-                    at((number if done is None else done(item)) / total)
+                at((number if done is None else done(item)) / total)
 
     @contextmanager
     def task(self, what: str) -> Iterator[Callable[[float], None]]:
-        """Context of a work; its value is called with the share that is done, from 0 to 1."""
-        status = self._status if self._loops and self._status else StatusLines(sys.stderr)
-        if not self.is_shown or not status.enabled:
+        """Context of a work; its value is called with the share that is done, from 0 to 1. Within another, nothing is shown."""
+        status = StatusLines(sys.stderr)
+        if not self.is_shown or not status.enabled or self._status is not None:
             yield lambda _share: None
             return
-        self._status, level, begun_s = status, len(self._loops), _now_s()
+        self._status, begun_s = status, _now_s()
         drawn_s = begun_s + _QUIET_S - _REDRAWN_S
-        self._loops.append("")
 
         def at(share: float) -> None:
             nonlocal drawn_s
             if (now_s := _now_s()) - drawn_s > _REDRAWN_S:
                 drawn_s = now_s
-                self._loops[level] = _progress_text(what, min(1.0, share), now_s - begun_s)
-                status.draw([*filter(None, self._loops)])
+                status.draw([_progress_text(what, min(1.0, share), now_s - begun_s)])
 
         try:
             yield at
         finally:
-            del self._loops[level:]
-            status.draw([*filter(None, self._loops)])
+            self._status = None
+            status.clear()
 
     def clear(self) -> None:
         """Remove the lines, for a text that follows; the next share shows them again."""
