@@ -5,7 +5,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from inferload.base.errors import UsageError
-from inferload.base.numbers import NOT_KNOWN, number
+from inferload.base.numbers import NOT_KNOWN, apart, number
 from inferload.figures.limits.gate import Gate, GateError
 from inferload.figures.limits.parsed_gate import parse_gate
 from inferload.results.documents.verdict_document import GateResult
@@ -45,7 +45,7 @@ class Checked:
             return f"{self.gate.text} ({NOT_KNOWN})"
         alone = ", one run" if self.runs == 1 else ""
         interval = alone if self.low is None else f", 95 % CI {number(self.low)} to {number(self.high)}"
-        return f"{self.gate.text} ({self.gate.shown(self.value)}{interval}{', uncertain' if self.is_uncertain else ''})"
+        return f"{self.gate.text} ({apart(self.value, self.gate.limit)}{interval}{', uncertain' if self.is_uncertain else ''})"
 
 
 def parse(texts: Iterable[str]) -> tuple[Gate, ...]:
