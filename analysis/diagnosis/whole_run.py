@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from msgspec import Struct
 
-from inferload.base.numbers import apart, number, percent, plural
+from inferload.base.numbers import number, percent, plural
 from inferload.figures import rate_figures, turn_figures
 from inferload.figures.limits import gate_grammar
 from inferload.figures.pages import metric_names as names
@@ -353,7 +353,7 @@ def missed_limits(run: RunFrames) -> tuple[str, ...]:
         return ()
     failed = [gate for gate in run.summary.verdict.gates if not gate.passed and gate.answer != "inconclusive"]
     missed = [
-        f"{gate.gate} (it is {apart(gate.value, parsed.limit)})"
+        f"{gate.gate} (it is {parsed.shown(gate.value)})"
         for gate in failed
         if gate.value is not None and (parsed := gate_grammar.parse(gate.gate)).name in _LATENCY_LIMITS
     ]

@@ -13,6 +13,7 @@ from inferload.results.documents.summary_document import Results
 from inferload.results.documents.verdict_document import GateResult
 from inferload.results.tables.cells import scale_of_blocks, statistic
 from inferload.results.verdict.failures import request_lines
+from inferload.results.verdict.gate_text import value_text
 from inferload.workload.plan.load_text import LoadText
 
 from ..pages.wording import is_simulated, simulated
@@ -113,7 +114,7 @@ def _failed_requests(results: Results) -> tuple[str, ...]:
 
 
 def _measured(gate: GateResult) -> str:
-    return gate.note or NOT_MEASURED if gate.value is None else f"measured {number(gate.value, 4)}"
+    return gate.note or NOT_MEASURED if gate.value is None else f"measured {value_text(gate, gate.value)}"
 
 
 def _tiles(results: Results) -> tuple[Tile, ...]:

@@ -10,12 +10,13 @@ from pathlib import Path
 from typing import Any
 
 from inferload.base.argparse_ext import PassingParser
-from inferload.base.errors import UsageError
+from inferload.base.errors import UsageError, instead
 from inferload.base.escaping import own_command
 from inferload.results import prices
 from inferload.results.prices import UNPRICED
 
 from ..launcher import launch, server_state
+from ..launcher.machine_checks import TooSmall
 from ..launcher.server_state import LocalServer
 from ..servers import local
 from ..servers.engines import ENGINES, ServerSpec, command_of
@@ -73,18 +74,10 @@ def register(subparsers: Any) -> None:
     down.add_argument("--all", action="store_true", help="all servers that were started here")
 
 
-def _no_flag(text: str) -> str:
-    if text.startswith("-"):  # argparse parses a flag after -- as a name
-        raise argparse.ArgumentTypeError(f"{text!r}: a flag, not a variant")
-    return text
-
-
 def _add_selection(parser: argparse.ArgumentParser, run: Callable[[argparse.Namespace], int], port: str) -> None:
     """Set the function of an action on servers, and add the arguments that select one. `port`: the help of --port."""
     parser.set_defaults(run=run)
-    parser.add_argument(
-        "name", nargs="?", type=_no_flag, metavar="VARIANT", help="select the server by variant instead of --port"
-    )
+    parser.add_argument("name", nargs="?", metavar="VARIANT", help="select the server by variant instead of --port")
     parser.add_argument("--port", type=int, help=port)
 
 
@@ -145,7 +138,14 @@ def bring_up(arguments: argparse.Namespace) -> int:
         extra=arguments.extra,
     )
     launch.refuse_taken(spec.host, spec.port)  # before the slower checks below
-    command = command_of(spec)
+    try:
+        command = command_of(spec)
+    except TooSmall as error:
+        settings = [word for setting in arguments.set for word in ("--set", setting)]
+        rehearsal = own_command("deploy", "up", arguments.what, *settings, "--engine", "simulator")
+        script = own_command("deploy", "render", arguments.what, *settings)
+        problem = str(error).partition(";")[0]
+        raise UsageError(f"{problem}; rehearse it: {rehearsal}; on a host with GPUs: {script} | ssh HOST sh") from error
     with ExitStack() as undo:
         server = local.start(spec, command)
         undo.callback(launch.stop, server)  # after Ctrl-C too: a server in its own session gets no SIGINT
@@ -174,7 +174,9 @@ def _selected(arguments: argparse.Namespace) -> list[LocalServer]:
     if len(matches) != 1:
         known = ", ".join(f"{_variant_of(server)} at {server.url}" for server in servers) or "none"
         problem = f"{len(matches)} servers are" if matches else "no server is"
-        raise UsageError(f"{arguments.name}: {problem} of this variant; known servers: {known}; select one with --port")
+        by_port = "select one with --port"
+        remedy = by_port if matches else instead(arguments.name, map(_variant_of, servers), by_port)
+        raise UsageError(f"{arguments.name}: {problem} of this variant; known servers: {known}; {remedy}")
     return matches
 
 

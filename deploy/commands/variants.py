@@ -39,7 +39,10 @@ def add_show(actions: Any) -> None:
     )
     add_variant(parser)
     parser.add_argument(
-        "--engine", choices=list(LINES), help="command line of this engine (default: vLLM without address)"
+        "--engine",
+        choices=list(LINES),
+        metavar="ENGINE",
+        help=f"command line of this engine: {', '.join(LINES)} (default: vLLM without address)",
     )
     parser.add_argument("--json", action="store_true", help="print JSON")
     parser.set_defaults(run=show)

@@ -161,11 +161,11 @@ def _add_scheduler(group: argparse._ArgumentGroup) -> None:
 def _add_build(group: argparse._ArgumentGroup) -> None:
     add = group.add_argument
     add("--model", help="name of the served model (default: simulator)")
-    add("--served-model-name", nargs="+", help="accepted model names; responses use the first")
+    add("--served-model-name", nargs="+", metavar="NAME", help="accepted model names; responses use the first")
     add("--dtype", default="auto", help="data type of weights and KV cache (%(default)s)")
     add("--quantization", "-q", help="quantisation of the weights: fp8, awq, gptq, ...")
     add("--kv-cache-dtype", default="auto", help="data type of the KV cache (%(default)s)")
-    add("--tensor-parallel-size", "-tp", type=int, default=1, help="devices per layer (%(default)s)")
+    add("--tensor-parallel-size", "-tp", type=int, default=1, metavar="N", help="devices per layer (%(default)s)")
     _flag(group, "--enforce-eager", False, "do not use CUDA graphs")
     add("--max-cudagraph-capture-size", type=int, help="largest batch size with a CUDA graph")
 

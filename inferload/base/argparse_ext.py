@@ -4,45 +4,30 @@ import argparse
 import re
 import shutil
 import sys
-import textwrap
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Any, NoReturn
 
 from inferload.base.errors import instead
 from inferload.base.run_options import KEY_ON_COMMAND_LINE
-from inferload.base.status_lines import has_colour, painting, styled
+from inferload.base.status_lines import has_colour, painting, styled, wrapped
 
 # Options of vllm bench, GuideLLM, AIPerf, k6 and others, by the option of inferload run with the same meaning.
-ELSEWHERE = {
-    **dict.fromkeys(
-        ("--concurrency", "--max-concurrency", "--num-users", "--num-concurrency", "--vus", "--clients", "--threads"),
-        "--users",
-    ),
-    **dict.fromkeys(("--request-rate", "--qps", "--rps", "--arrival-rate", "--requests-per-second"), "--rate"),
-    **dict.fromkeys(
-        ("--num-prompts", "--num-requests", "--max-requests", "--request-count", "--requests", "--conversation-num"),
-        "--sessions",
-    ),
-    **dict.fromkeys(("--max-seconds", "--time", "--benchmark-duration", "--max-time", "--measure-s"), "--duration"),
-    **dict.fromkeys(
-        ("--random-input-len", "--input-tokens", "--prompt-tokens", "--isl", "--synthetic-input-tokens-mean"),
-        "--input-len",
-    ),
-    **dict.fromkeys(
-        ("--random-output-len", "--output-tokens", "--max-tokens", "--osl", "--output-tokens-mean"), "--output-len"
-    ),
-    **dict.fromkeys(("--base-url", "--url", "--target", "--endpoint-url"), "--host"),
-    **dict.fromkeys(("--result-dir", "--output-dir", "--output-path"), "--run-dir"),
+_OTHER_NAMES = {
+    "--users": "concurrency max-concurrency num-users num-concurrency vus clients threads",
+    "--rate": "request-rate qps rps arrival-rate requests-per-second",
+    "--sessions": "num-prompts num-requests max-requests request-count requests conversation-num",
+    "--duration": "max-seconds time benchmark-duration max-time measure-s",
+    "--input-len": "random-input-len input-tokens prompt-tokens isl synthetic-input-tokens-mean",
+    "--output-len": "random-output-len output-tokens max-tokens osl output-tokens-mean",
+    "--host": "base-url url target endpoint-url",
+    "--run-dir": "result-dir output-dir output-path",
 }
+ELSEWHERE = {f"--{name}": option for option, names in _OTHER_NAMES.items() for name in names.split()}
 
 _USAGE_ARGUMENTS = 8  # a usage of more arguments is left out of an error, and names no options in the help
 _LEAST_COLUMNS, _MOST_COLUMNS = 60, 120  # of the help
-_EXAMPLES = "Examples:\n"  # begin of an epilog; lines that are indented follow
-_ROW = re.compile(r"  +\S+ {2,}")  # begin of an indented line with a text in a second column
-_QUOTED = r"""(?:"[^"]*"|'[^']*'|\S)+"""
+_QUOTED = re.compile(r""""[^"]*"|'[^']*'""")
 _HEADING = re.compile(r"^(?:usage:|[A-Za-z][\w' ]*:$)", re.MULTILINE)
-_LIST_PART = re.compile(r"[^,\s]+(?:, ?| )?")
-_SHELL_PART = re.compile(rf"--?[a-z][\w-]* (?![-|>\\]){_QUOTED}|{_QUOTED}")  # a word, or an option with its value
 
 
 def is_key(word: str) -> bool:
@@ -54,6 +39,12 @@ def check_choice(action: argparse.Action, value: object) -> None:
     """Raise ArgumentError for a value that is no choice of an argument."""
     if action.choices is not None and value not in action.choices:
         raise argparse.ArgumentError(action, f"{value}: unknown; {instead(str(value), map(str, action.choices))}")
+
+
+def parts_of(epilog: str | None) -> tuple[str, str]:
+    """Return the examples with which an epilog begins, with their heading, and its rest."""
+    examples = "".join(re.findall(r"\AExamples:\n(?:  .*\n?)+", epilog or ""))
+    return examples, (epilog or "").removeprefix(examples)
 
 
 def help_columns() -> int:
@@ -69,87 +60,52 @@ class _Formatter(argparse.HelpFormatter):
 
     def _format_usage(self, usage: Any, actions: Iterable[argparse.Action], groups: Any, prefix: Any) -> str:
         actions = list(actions)
-        whole = super()._format_usage(usage, actions, groups, prefix)
-        if usage is not None or (len(actions) <= _USAGE_ARGUMENTS and max(map(len, whole.splitlines())) <= self._width):
-            return whole
+        if usage is not None or len(actions) <= _USAGE_ARGUMENTS:
+            return super()._format_usage(usage, actions, groups, prefix)
         needed = [action for action in actions if action.required or not action.option_strings]
         return super()._format_usage(usage, needed, (), prefix).replace(self._prog, f"{self._prog} [options]", 1)
 
     def _format_action_invocation(self, action: argparse.Action) -> str:
         if not action.option_strings or action.nargs == 0:
-            return self._broken(super()._format_action_invocation(action))
+            return super()._format_action_invocation(action)
         value = self._format_args(action, self._get_default_metavar_for_optional(action))
-        return self._broken(f"{', '.join(action.option_strings)} {value}")
-
-    def _broken(self, text: str) -> str:
-        """Break a text that is too long for a line after commas and spaces."""
-        lines, most = [""], self._width - self._current_indent
-        for part in _LIST_PART.findall(text):
-            if len(lines[-1]) + len(part.rstrip()) > most and lines[-1]:
-                lines.append("  ")
-            lines[-1] += part
-        return ("\n" + " " * self._current_indent).join(line.rstrip() for line in lines)
+        return f"{', '.join(action.option_strings)} {value}"
 
     def _fill_text(self, text: str, width: int, indent: str) -> str:
-        return "\n".join(line for block in _blocks(text) for line in _filled(block, width))
+        lines = re.sub(r"(?m)^(\S.*)\n(?=\S)", r"\1 ", text.strip()).splitlines()
+        return "\n".join(part for line in lines for part in _filled(line, width))
 
 
-def _blocks(text: str) -> list[str]:
-    """Split a text into paragraphs, each in one line, and indented or empty lines."""
-    blocks: list[str] = []
-    for line in text.strip().splitlines():
-        follows = blocks and blocks[-1] and not blocks[-1].startswith(" ") and f"{blocks[-1]}\n" != _EXAMPLES
-        if follows and line and not line.startswith(" "):
-            blocks[-1] += f" {line}"
-        else:
-            blocks.append(line)
-    return blocks
-
-
-def _filled(block: str, width: int) -> list[str]:
-    """Return the lines of a block. A command that is too long with its comment is continued as in a shell, below the comment."""
-    indent = block[: len(block) - len(block.lstrip())]
-    if not block.startswith("  inferload ") or len(block) <= width:
-        rest = " " * len((_ROW.match(block) or [f"{indent}  " if indent else ""])[0])
-        return textwrap.wrap(block, width, subsequent_indent=rest, break_long_words=False, break_on_hyphens=False) or [
-            ""
-        ]
-    command, _, comment = block.partition("  # ")
-    lines, line = [f"{indent}# {comment}"] * bool(comment), indent
-    for word in _SHELL_PART.findall(command):
-        if len(line) + len(word) + 3 > width and line.strip():
-            lines, line = [*lines, f"{line.rstrip()} \\"], f"{indent}    "
-        line += f"{word} "
-    return [*lines, line.rstrip()]
+def _filled(line: str, width: int) -> list[str]:
+    """Wrap a line. A command is continued as in a shell, below its comment."""
+    rest = "    " if line.startswith(" ") else ""
+    if not line.startswith("  inferload ") or len(line) <= width:
+        return wrapped(line, width, rest=rest) or [""]
+    command, _, comment = line.partition("  # ")
+    words = _QUOTED.sub(lambda quoted: quoted[0].replace(" ", "\0"), command)
+    continued = " \\\n".join(wrapped(words, width - 2, rest=rest)).replace("\0", " ")
+    return [*([f"  # {comment}"] if comment else []), continued]
 
 
 class HelpfulParser(argparse.ArgumentParser):
-    """Parser whose help has the examples before the arguments, in the width of the terminal, with styles on one.
-
-    `examples`: commands, one a line; by default the indented lines of an epilog that begins with `Examples:`.
-    """
+    """Parser whose help has the examples, with which its epilog begins, before the arguments, and styles on a terminal."""
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
-        epilog = options.pop("epilog", None) or ""
-        cut = re.match(rf"{_EXAMPLES}((?:  .*\n?)+)", epilog)
-        self.examples: Sequence[str] = textwrap.dedent(cut[1]).strip().splitlines() if cut else ()
-        epilog = epilog[cut.end() :] if cut else epilog
-        super().__init__(
-            *arguments, **{"allow_abbrev": False, "formatter_class": _Formatter, **options, "epilog": epilog or None}
-        )
+        super().__init__(*arguments, **{"allow_abbrev": False, "formatter_class": _Formatter, **options})
 
     def format_help(self) -> str:
-        """Return usage, description, examples, arguments and epilog."""
+        """Return usage, description, examples, arguments and the rest of the epilog."""
+        examples, rest = parts_of(self.epilog)
         formatter = self._get_formatter()
         formatter.add_usage(self.usage, self._actions, self._mutually_exclusive_groups)
         formatter.add_text(self.description)
-        formatter.add_text(_EXAMPLES + textwrap.indent("\n".join(self.examples), "  ") if self.examples else None)
+        formatter.add_text(examples)
         for group in self._action_groups:
             formatter.start_section(group.title)
             formatter.add_text(group.description)
             formatter.add_arguments(group._group_actions)
             formatter.end_section()
-        formatter.add_text(self.epilog)
+        formatter.add_text(rest)
         return formatter.format_help()
 
     def _print_message(self, message: str, file: Any = None) -> None:
@@ -181,18 +137,25 @@ class PassingParser(HelpfulParser):
         self.exit(2, f"{usage}{self.prog}: error: {message}\n")
 
     def _known(self, args: Any, namespace: Any) -> Any:
-        if "--api-key" not in self._option_string_actions and any(map(is_key, args or ())):
+        options = self._option_string_actions
+        words = sys.argv[1:] if args is None else args
+        if "--api-key" not in options and any(map(is_key, words)):
             self.error(KEY_ON_COMMAND_LINE)
+        if self._subparsers is None:  # whose arguments would be missing because of a misspelled option
+            self._refuse_unknown(word for word in words if word.startswith("--"))
         parsed, unknown = super().parse_known_args(args, namespace)
-        for word in unknown:
-            name = word.partition("=")[0]
-            if name.startswith("-") and name != "--":
-                known = [option for option in self._option_string_actions if option.startswith("--")]
-                meant = ELSEWHERE[name] if ELSEWHERE.get(name) in known else name  # an option of other tools
-                self.error(f"{name}: unknown; {instead(meant, known, '--help lists the options')}")
+        self._refuse_unknown(word for word in unknown if word.startswith("-"))
         if unknown:
             self.error(f"{unknown[0]}: unexpected; --help lists the arguments")
         return parsed, unknown
+
+    def _refuse_unknown(self, words: Iterable[str]) -> None:
+        for word in words:
+            name = word.partition("=")[0]
+            if name not in self._option_string_actions and name != "--" and " " not in name:
+                known = [option for option in self._option_string_actions if option.startswith("--")]
+                meant = ELSEWHERE[name] if ELSEWHERE.get(name) in known else name  # an option of other tools
+                self.error(f"{name}: unknown; {instead(meant, known, '--help lists the options')}")
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:
         check_choice(action, value)

@@ -1,7 +1,7 @@
 """The exception whose message is shown to the user, its use for errors of the system, and the name that was perhaps meant."""
 
-from collections.abc import Iterable
-from contextlib import suppress
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 
@@ -48,17 +48,12 @@ class UsageError(Exception):
     """Invalid input or configuration. The message is one line: `thing: value: problem; remedy`. The process exits with 2."""
 
 
-class explained:
-    """Context manager that raises UsageError for an OSError of the block: `what`, its reason, and `remedy` or a similar file."""
-
-    def __init__(self, what: object, remedy: str) -> None:
-        self._what = what
-        self._remedy = remedy
-
-    def __enter__(self) -> None: ...
-
-    def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
-        if isinstance(error, OSError):
-            if isinstance(error, FileNotFoundError) and isinstance(error.filename, str):
-                self._remedy = instead_of_file(Path(error.filename), self._remedy)
-            raise UsageError(f"{self._what}: {error.strerror or error}; {self._remedy}") from error
+@contextmanager
+def explained(what: object, remedy: str) -> Iterator[None]:
+    """Raise UsageError for an OSError of the block: `what`, its reason, and `remedy` or a similar file."""
+    try:
+        yield
+    except OSError as error:
+        if isinstance(error, FileNotFoundError) and isinstance(error.filename, str):
+            remedy = instead_of_file(Path(error.filename), remedy)
+        raise UsageError(f"{what}: {error.strerror or error}; {remedy}") from error

@@ -42,15 +42,9 @@ def expects_tls(status: int, body: str) -> bool:
     return status == 400 and _HTTPS_PORT.search(body) is not None
 
 
-class NoTlsError(ssl.SSLError):
-    """The peer of a handshake answers requests in plain HTTP."""
-
-    reason = "WRONG_VERSION_NUMBER"
-
-
 def is_no_tls(error: ssl.SSLError) -> bool:
     """Return True if a handshake failed because the peer does not speak TLS: its first bytes are no record."""
-    return error.reason == NoTlsError.reason
+    return error.reason == "WRONG_VERSION_NUMBER"
 
 
 def is_of_other_name(error: ssl.SSLError) -> bool:

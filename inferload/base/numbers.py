@@ -48,12 +48,6 @@ def time_unit(values_ms: Iterable[float | None]) -> tuple[str, float]:
     return ("s", 1e-3) if in_s else ("ms", 1.0)
 
 
-def with_unit(value: float | None, unit: str) -> str:
-    """Format a value of a figure with its unit: 812 ms, 27.6 s of 27,633 ms, 3.2 turns/s."""
-    unit, factor = time_unit([value]) if unit == "ms" else (unit, 1.0)
-    return NOT_KNOWN if value is None else f"{number(value * factor)} {unit}".rstrip()
-
-
 def supported(value: float, low: float | None, high: float | None) -> str:
     """Format a value with its interval: to the second digit of the width, with two or three digits, and not outside of it."""
     if low is not None and high is not None and value and low < high:

@@ -40,12 +40,7 @@ _STYLED = re.compile("|".join(f"(?P<{style}{row}>{part})" for row, (style, part)
 
 _NO = ("", "0")
 _UP_AND_CLEAR = "\x1b[1A\x1b[2K"
-
-_FILLER = "\0"  # second cell of a wide character, such as a Chinese one
-_WIDE = r"[\u2e80-\ua4cf\uac00-\ud7a3\uf900-\ufaff\ufe30-\ufe6f\uff01-\uff60\uffe0-\uffe6]"
-_CLOSING = "，。；：、\uff01\uff1f）》】」"  # never at the start of a line
-_WIDE_CHARACTER = re.compile(_WIDE)
-_PIECE = re.compile(rf"((?![{_CLOSING}（《【「]){_WIDE}{_FILLER}(?:[{_CLOSING}”\u2019]{_FILLER}?)*)")
+_WIDE = re.compile(r"[\u2e80-\ua4cf\uac00-\ud7a3\uf900-\ufaff\ufe30-\ufe6f\uff01-\uff60\uffe0-\uffe6]")
 
 
 def has_colour(stream: TextIO) -> bool:
@@ -83,15 +78,15 @@ def plain_environment() -> dict[str, str]:
     return {**os.environ, "NO_COLOR": "1"}
 
 
-class Painted:
-    """Stream that adds the styles of texts."""
+class Written:
+    """Stream whose texts are changed before they are written."""
 
-    def __init__(self, stream: TextIO) -> None:
-        self._stream = stream
+    def __init__(self, stream: TextIO, change: Callable[[str], str]) -> None:
+        self._stream, self._change = stream, change
 
     def write(self, text: str) -> int:
-        """Write a text with the styles of its parts."""
-        self._stream.write(painted(text))
+        """Write the changed text."""
+        self._stream.write(self._change(text))
         return len(text)
 
     def __getattr__(self, name: str) -> Any:
@@ -100,7 +95,7 @@ class Painted:
 
 def painting(stream: TextIO) -> TextIO:
     """Return the stream that adds the styles of texts, if styles are shown on this one."""
-    return cast(TextIO, Painted(stream)) if has_colour(stream) and not isinstance(stream, Painted) else stream
+    return cast(TextIO, Written(stream, painted)) if has_colour(stream) and not isinstance(stream, Written) else stream
 
 
 def print_error(text: str) -> None:
@@ -174,46 +169,50 @@ class StatusLines:
 
 
 class Progress:
-    """Progress of the work of a command: a line at the foot of a terminal for each loop that has taken a second."""
+    """Progress of the work of a command: a line at the foot of a terminal once its outermost loop has taken a second."""
 
     def __init__(self) -> None:
         self.is_shown = False  # a run has status lines of its own
-        self._loops: list[str] = []  # texts, that of the outer one first
-        self._status: StatusLines | None = None
+        self._status: StatusLines | None = None  # of the outermost loop
 
     def of(
         self, items: Iterable[Item], what: str, total: float | None, done: Callable[[Item], float] | None = None
     ) -> Iterator[Item]:
         """Yield the items of a loop, and show the share of `total`. `done`: of it after an item; 1 for each by default."""
+        if not total:
+            yield from items
+            return
         with self.task(what) as at:
             for number, item in enumerate(items, 1):
                 yield item
-                if total:
-                    at((number if done is None else done(item)) / total)
+                at((number if done is None else done(item)) / total)
 
     @contextmanager
     def task(self, what: str) -> Iterator[Callable[[float], None]]:
-        """Context of a work; its value is called with the share that is done, from 0 to 1."""
-        status = self._status if self._loops and self._status else StatusLines(sys.stderr)
-        if not self.is_shown or not status.enabled:
+        """Context of a work; its value is called with the share that is done, from 0 to 1. Within another, nothing is shown."""
+        status = StatusLines(sys.stderr)
+        if not self.is_shown or not status.enabled or self._status is not None:
             yield lambda _share: None
             return
-        self._status, level, begun_s = status, len(self._loops), _now_s()
+        self._status, begun_s = status, _now_s()
         drawn_s = begun_s + _QUIET_S - _REDRAWN_S
-        self._loops.append("")
 
         def at(share: float) -> None:
             nonlocal drawn_s
             if (now_s := _now_s()) - drawn_s > _REDRAWN_S:
                 drawn_s = now_s
-                self._loops[level] = _progress_text(what, min(1.0, share), now_s - begun_s)
-                status.draw([*filter(None, self._loops)])
+                status.draw([_progress_text(what, min(1.0, share), now_s - begun_s)])
 
         try:
             yield at
         finally:
-            del self._loops[level:]
-            status.draw([*filter(None, self._loops)])
+            self._status = None
+            status.clear()
+
+    def clear(self) -> None:
+        """Remove the lines, for a text that follows; the next share shows them again."""
+        if self._status is not None:
+            self._status.clear()
 
 
 def _now_s() -> float:
@@ -232,18 +231,13 @@ def _progress_text(what: str, share: float, took_s: float) -> str:
 progress = Progress()  # of this process
 
 
-class _Wrapper(textwrap.TextWrapper):
-    def _split(self, text: str) -> list[str]:
-        return [piece for word in super()._split(text) for piece in _PIECE.split(word) if piece]
-
-
 def wrapped(text: str, cells: int, first: str = "", rest: str = "") -> list[str]:
-    """Wrap a text to lines of at most `cells` terminal cells, but for longer words. `first`, `rest`: indents of the lines.
+    """Wrap a text to lines of at most `cells` characters, but for longer words. `first`, `rest`: indents of the lines.
 
-    A wide character takes two cells, and a line may end after it, but not begin with a closing mark.
+    A text with wide characters, such as Chinese ones, has few blanks: it is left to the terminal, in one line.
     """
-    wrapper = _Wrapper(
-        cells, initial_indent=first, subsequent_indent=rest, break_long_words=False, break_on_hyphens=False
+    if _WIDE.search(text):
+        return [f"{first}{text}"]
+    return textwrap.wrap(
+        text, cells, initial_indent=first, subsequent_indent=rest, break_long_words=False, break_on_hyphens=False
     )
-    filled = _WIDE_CHARACTER.sub(rf"\g<0>{_FILLER}", text.replace(_FILLER, ""))
-    return [line.replace(_FILLER, "") for line in wrapper.wrap(filled)]

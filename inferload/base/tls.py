@@ -1,12 +1,13 @@
-"""TLS settings of the clients of turns and of metrics pages, and why a port speaks no TLS, or plain HTTP, with them.
+"""TLS settings of the clients, and what a port answers that has failed: the other scheme, or a certificate of other names.
 
 Python's `ssl` verifies, by the context that the settings make.
 """
 
 import re
+import socket
 import ssl
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import closing, suppress
+from collections.abc import Sequence
+from contextlib import suppress
 from ipaddress import ip_address
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -14,7 +15,7 @@ from typing import Any, NamedTuple
 from msgspec import Struct
 
 from inferload.base.errors import UsageError, explained, instead_of_file
-from inferload.base.http_status import EXPECTS_TLS, NO_TLS
+from inferload.base.http_status import EXPECTS_TLS, NO_TLS, is_no_tls, is_of_other_name
 
 SILENT_S = 1.0  # a port that has sent nothing in reply to TLS for so long may wait for the rest of a line of HTTP
 _MOST_NAMES = 8  # of a certificate, in a message
@@ -57,12 +58,6 @@ class TlsSettings(Struct, frozen=True):
         self._load_client_cert(context)
         return context
 
-    def any_name(self) -> ssl.SSLContext:
-        """Return a context that accepts a trusted certificate of any host, to read its names."""
-        context = self.context()
-        context.check_hostname = False
-        return context
-
     def _load_client_cert(self, context: ssl.SSLContext) -> None:
         if self.client_cert is None:
             if self.client_key is not None:
@@ -102,58 +97,69 @@ def _refuse_passphrase() -> str:
     raise _PassphraseError
 
 
-class Scheme(NamedTuple):
-    """The scheme of an address. `problem`: its port speaks only the `other` one, in which `hello` is a request for a host.
+class Port(NamedTuple):
+    """A server's port. It is asked after a failure, on a connection of its own and not through a proxy."""
 
-    `answers`: true of the first bytes of a port that speaks the other scheme.
-    """
+    scheme: str
+    host: str
+    number: int
 
-    problem: str
-    other: str
-    hello: Callable[[str], bytes]
-    answers: Callable[[bytes], bool]
+    @property
+    def problem(self) -> str:
+        """What is wrong with the scheme if the port speaks only the other one."""
+        return NO_TLS if self.scheme == "https" else EXPECTS_TLS
 
-    def speaks_other(self, authority: str, connect: Callable[[], Any]) -> bool:
-        """Ask the port in the other scheme. `connect` opens a socket to it, of any library; OSError without one."""
-        with suppress(OSError), closing(connect()) as sock:
-            sock.settimeout(SILENT_S)
-            sock.sendall(self.hello(authority))
-            return self.answers(sock.recv(4_096))
+    def speaks_other(self) -> bool:
+        """Ask in the other scheme, and return True if the port answers in it."""
+        with suppress(OSError), self._connected() as sock:
+            if self.scheme == "http":
+                sock.sendall(_tls_hello())
+                return sock.recv(2) in (b"\x15\x03", b"\x16\x03")
+            sock.sendall(
+                f"GET / HTTP/1.1\r\nHost: {self._authority}\r\nConnection: close\r\n\r\n".encode("latin-1", "replace")
+            )
+            return _is_http(sock.recv(4_096))
         return False
 
+    def explained(self, error: Exception, tls: TlsSettings) -> Exception:
+        """Return the error of a request, with the scheme to use or the names for which the certificate is valid."""
+        if isinstance(error, ssl.SSLCertVerificationError):
+            if is_of_other_name(error):
+                with suppress(OSError):
+                    error.verify_message = f"{error.verify_message.rstrip('.')}; it is valid for {self._names(tls)}"
+        elif (isinstance(error, ssl.SSLError) and is_no_tls(error)) or self.speaks_other():
+            other = "http" if self.scheme == "https" else "https"
+            return OSError(f"{self.problem}; use {other}://{self._authority}")
+        return error
 
-def _tls_hello(_authority: str) -> bytes:
+    @property
+    def _authority(self) -> str:
+        return f"[{self.host}]:{self.number}" if ":" in self.host else f"{self.host}:{self.number}"
+
+    def _connected(self) -> socket.socket:
+        return socket.create_connection((self.host, self.number), SILENT_S)
+
+    def _names(self, tls: TlsSettings) -> str:
+        """Return the names of the certificate, which is a trusted one."""
+        context = tls.context()
+        context.check_hostname = False
+        with self._connected() as sock, context.wrap_socket(sock, server_hostname=self.host) as shown:
+            names = [_written(*map(str, name)) for name in (shown.getpeercert() or {}).get("subjectAltName", ())]
+        more = [f"{len(names) - _MOST_NAMES} more"] if len(names) > _MOST_NAMES else []
+        return ", ".join([*names[:_MOST_NAMES], *more]) or "no name: it has no subjectAltName"
+
+
+def _tls_hello() -> bytes:
     context, sent = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT), ssl.MemoryBIO()
-    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    context.check_hostname = False
     with suppress(ssl.SSLWantReadError):
         context.wrap_bio(ssl.MemoryBIO(), sent).do_handshake()
     return sent.read()
 
 
-def _http_hello(authority: str) -> bytes:
-    return f"GET / HTTP/1.1\r\nHost: {authority}\r\nAccept: */*\r\nConnection: close\r\n\r\n".encode(
-        "latin-1", "replace"
-    )
-
-
 def _is_http(data: bytes) -> bool:
     """Return True for an answer that is neither of a TLS port to plain HTTP nor a redirect to TLS."""
     return re.match(rb"HTTP/1\.\d (?!400)\d", data) is not None and re.search(rb"(?i)\nlocation: *https:", data) is None
-
-
-SCHEMES: Mapping[str, Scheme] = {
-    "http": Scheme(EXPECTS_TLS, "https", _tls_hello, lambda data: data[:2] in (b"\x15\x03", b"\x16\x03")),
-    "https": Scheme(NO_TLS, "http", _http_hello, _is_http),
-}
-
-
-def add_names(error: ssl.SSLCertVerificationError, certificate: Mapping[str, Any] | None) -> None:
-    """Add to an error the names for which a certificate is valid, of its `getpeercert`: None without one."""
-    names = [_written(*name) for name in (certificate or {}).get("subjectAltName", ())]
-    if certificate:
-        more = [f"{len(names) - _MOST_NAMES} more"] if len(names) > _MOST_NAMES else []
-        valid = ", ".join([*names[:_MOST_NAMES], *more]) or "no name: it has no subjectAltName"
-        error.verify_message = f"{error.verify_message.rstrip('.')}; it is valid for {valid}"
 
 
 def _written(kind: str, name: str) -> str:

@@ -15,7 +15,7 @@ from inferload.base.escaping import escaped_lines
 from inferload.base.on_use import OnUse
 from inferload.base.redaction import safe_urls
 from inferload.base.run_options import KEY_ON_COMMAND_LINE
-from inferload.base.status_lines import painting, print_error, progress
+from inferload.base.status_lines import Written, painting, print_error, progress
 from inferload.scenario import language
 
 if TYPE_CHECKING:
@@ -146,21 +146,6 @@ def _refuse(reason: str, _arguments: argparse.Namespace) -> int:
     raise UsageError(reason)
 
 
-class _Escaping:
-    """Standard output that escapes control characters: printed texts may come from servers and files."""
-
-    def __init__(self, stream: TextIO) -> None:
-        self._stream = stream
-
-    def write(self, text: str) -> int:
-        """Write a text with all control characters but line feeds and tabs escaped."""
-        self._stream.write(escaped_lines(text))
-        return len(text)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._stream, name)
-
-
 def main(argv: list[str] | None = None) -> int:
     """Run one sub-command; a UsageError becomes one line on stderr and exit code 2."""
     if "_ARGCOMPLETE" in os.environ:
@@ -179,7 +164,8 @@ def main(argv: list[str] | None = None) -> int:
     arguments = parser.parse_args(words)
     chosen = language.used(getattr(arguments, "lang", None))
     try:
-        escaping = contextlib.redirect_stdout(cast(TextIO, _Escaping(painting(sys.stdout))))
+        # Printed texts may come from servers and files.
+        escaping = contextlib.redirect_stdout(cast(TextIO, Written(painting(sys.stdout), escaped_lines)))
         with chosen, escaping, contextlib.redirect_stderr(painting(sys.stderr)):
             code = int(arguments.run(arguments) or 0)
             sys.stdout.flush()

@@ -15,6 +15,8 @@ from typing import Any
 from inferload.base import rundir
 
 _TABLE = Path(__file__).with_suffix(".json")
+# Ends of the files that are values of a kind.
+_FILES = {**dict.fromkeys(("scenario", "sweep", "study"), (".yaml", ".yml")), "run": (".json",), "file": ("",)}
 _EPILOG = """\
 Examples:
   inferload completion bash > ~/.local/share/bash-completion/completions/inferload
@@ -75,22 +77,15 @@ def _completer(kind: str, values: dict[str, list[str]]) -> Callable[..., list[st
 
     def completed(prefix: str, **_asked: Any) -> list[str]:
         before, sign, begun = prefix.rpartition("=") if kind == "run" else ("", "", prefix)
-        listed, _, last = begun.rpartition(",") if kind == "variant" else ("", "", begun)
-        known = [f"{listed},{name}" if listed else name for name in values.get(kind, ()) if name.startswith(last)]
-        if kind in ("scenario", "sweep", "study"):
-            known += (
-                _paths(begun, (".yaml", ".yml")) if begun else [*glob.glob("*.yaml"), *glob.glob("scenarios/*.yaml")]
-            )
-        elif kind == "run":
-            known = _paths(begun or "runs/", ("/", ".json"))
-        elif kind == "file":
-            known = _paths(begun)
+        listed, comma, last = begun.rpartition(",") if kind == "variant" else ("", "", begun)
+        known = [f"{listed}{comma}{name}" for name in values.get(kind, ()) if name.startswith(last)]
+        known += _paths(begun or ("runs/" if kind == "run" else ""), _FILES[kind]) if kind in _FILES else []
         return [f"{before}{sign}{value}" for value in known]
 
     return completed
 
 
-def _paths(begun: str, ends: tuple[str, ...] = ("",)) -> list[str]:
+def _paths(begun: str, ends: tuple[str, ...]) -> list[str]:
     """Return folders, and files with one of these ends; a run directory is no folder with more to choose from."""
     found = [f"{path}/" if os.path.isdir(path) else path for path in glob.glob(f"{glob.escape(begun)}*")]
     is_run = {path for path in found if (Path(path) / rundir.MANIFEST).is_file()}

@@ -23,7 +23,7 @@ _KINDS = {
     **dict.fromkeys(("RUN", "SIDE", "resume"), "run"),
     **dict.fromkeys(("FIGURE", "GATE", "EXPR", "LIMIT", "slo"), "figure"),
     **dict.fromkeys(("FILE", "PEM", "PREFIX", "PATH", "LINE-OR-FILE", "DIR"), "file"),
-    **{"init source": "bundled", "study name": "study", "sweep file": "sweep"},
+    **{"init source": "scenario", "study name": "study", "sweep file": "sweep"},
 }
 
 
@@ -40,7 +40,6 @@ def document() -> str:
     of_turns = [f"{statistic}({each.key})" for each in HEADLINES for statistic in ("mean", "p50", "p95", "p99")]
     values = {
         "scenario": catalog.names(),
-        "bundled": catalog.names(),
         **{kind: catalog.names(folder) for kind, folder in (("sweep", "sweeps"), ("study", "studies"))},
         "variant": [each["name"] for each in json.loads(variants.getvalue())],
         "figure": [*of_turns, *(each.key for each in (OUTPUT, TURNS, GOODPUT, FAILED_RATIO))],

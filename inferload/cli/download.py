@@ -5,7 +5,6 @@ import http.client
 import os
 import re
 import shutil
-import string
 import threading
 import urllib.error
 import urllib.request
@@ -13,13 +12,13 @@ from collections.abc import Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any, Protocol
-from urllib.parse import quote, urljoin, urlsplit
+from urllib.parse import urlsplit
 
 from inferload import __version__
 from inferload.base.errors import UsageError, explained
 from inferload.base.http_status import failure_text, status_text
+from inferload.base.tls import Port, TlsSettings
 from inferload.scenario.files.data_files import DataSet, sha256_of
-from inferload.servers.scrape_http import PlainConnection, TlsConnection
 
 CHUNK_BYTES = 1 << 20
 TIMEOUT_S = 30.0  # of the connect and of each read
@@ -29,32 +28,6 @@ PAUSE_S = 1.0  # before the second attempt; doubled for each further one
 MOST_REDIRECTS = 10
 
 
-class Http(urllib.request.HTTPHandler):
-    """Handler whose errors name the scheme of a port that expects TLS."""
-
-    def http_open(self, request: urllib.request.Request) -> http.client.HTTPResponse:
-        """Send a request."""
-        return self.do_open(PlainConnection, request)
-
-
-class Https(urllib.request.HTTPSHandler):
-    """Handler whose errors name the scheme of a port of plain HTTP."""
-
-    def https_open(self, request: urllib.request.Request) -> http.client.HTTPResponse:
-        """Send a request."""
-        return self.do_open(TlsConnection, request)
-
-
-_REDIRECTS = (301, 302, 303, 307, 308)
-# Without those of redirects, which go from HTTPS to HTTP and FTP too, and of files.
-_HANDLERS = (
-    urllib.request.ProxyHandler,
-    urllib.request.UnknownHandler,
-    Http,
-    Https,
-    urllib.request.HTTPDefaultErrorHandler,
-    urllib.request.HTTPErrorProcessor,
-)
 _MOST_SHOWN = 200  # characters of an address in an error
 _CONTENT_RANGE = re.compile(r"bytes (\d+)-\d+/(\d+|\*)")
 
@@ -235,39 +208,32 @@ def _receive(part: PartFile, data_set: DataSet, url: str, watch: Watch) -> None:
             watch.at(part.size_bytes)
 
 
+class _Redirects(urllib.request.HTTPRedirectHandler):
+    """Follows redirects to HTTPS, and from HTTP to HTTP."""
+
+    max_repeats = max_redirections = MOST_REDIRECTS
+
+    def redirect_request(self, request: Any, stream: Any, status: int, *others: Any) -> Any:
+        """Return the next request. SourceError for another scheme."""
+        before, after = (urlsplit(url).scheme for url in (request.full_url, others[-1]))
+        if after not in ("https", before):
+            shown = status_text(status, others[-1][:_MOST_SHOWN])
+            raise SourceError(f"{shown}: a redirect from {before} to {after} is not followed")
+        return super().redirect_request(request, stream, status, *others)
+
+
 def _opened(url: str, headers: Mapping[str, str]) -> Any:
-    """Return the reply of an address, or of the one to which it redirects; SourceError for a redirect that is not followed."""
-    opener = urllib.request.OpenerDirector()
-    for handler in _HANDLERS:
-        opener.add_handler(handler())
-    for _ in range(MOST_REDIRECTS + 1):
-        try:
-            return opener.open(urllib.request.Request(url, headers=dict(headers)), timeout=TIMEOUT_S)
-        except urllib.error.HTTPError as error:
-            if error.code not in _REDIRECTS or not error.headers.get("Location"):
-                raise
-            with error:
-                url = _redirected(url, error.code, error.headers["Location"])
-    raise SourceError(f"more than {MOST_REDIRECTS} redirects, the last one to {url[:_MOST_SHOWN]}")
-
-
-def _redirected(url: str, status: int, location: str) -> str:
-    """Return the address to which `url` redirects; SourceError for a scheme other than HTTPS, or than HTTP from HTTP."""
-    # Header fields are decoded as Latin-1, with any characters.
-    place = quote(location, safe=string.punctuation, encoding="latin-1")
-    shown = status_text(status, place[:_MOST_SHOWN])
+    """Return the reply of an address, or of the one to which it redirects."""
     try:
-        place = urljoin(url, place)
-        parts = urlsplit(place)
-        is_address = bool(parts.hostname) and parts.port != 0
-    except ValueError as error:  # brackets without an IPv6 address, or a port that is no number
-        raise SourceError(f"{shown}, which is no address") from error
-    before = urlsplit(url).scheme
-    if parts.scheme not in ("https", before):
-        raise SourceError(f"{shown}: a redirect from {before} to {parts.scheme} is not followed")
-    if not is_address:
-        raise SourceError(f"{shown}, which is no address")
-    return place
+        request = urllib.request.Request(url, headers=dict(headers))
+        return urllib.request.build_opener(_Redirects).open(request, timeout=TIMEOUT_S)
+    except urllib.error.HTTPError:
+        raise
+    except (OSError, http.client.HTTPException) as error:
+        parts = urlsplit(url)
+        port = Port(parts.scheme, parts.hostname or "", parts.port or (443 if parts.scheme == "https" else 80))
+        cause = error.reason if isinstance(error, urllib.error.URLError) else error
+        raise port.explained(cause if isinstance(cause, Exception) else error, TlsSettings()) from error
 
 
 def _extent(status: int, headers: Mapping[str, Any]) -> tuple[int, int | None]:
@@ -294,6 +260,4 @@ def _check_reply(headers: Mapping[str, Any], whole_bytes: int | None, data_set: 
 def _reason(error: Exception) -> str:
     if isinstance(error, urllib.error.HTTPError):
         return status_text(error.code, error.headers.get("Location", ""))
-    if isinstance(error, urllib.error.URLError) and isinstance(error.reason, Exception):
-        error = error.reason
     return failure_text(error, TIMEOUT_S)

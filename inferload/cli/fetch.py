@@ -2,21 +2,17 @@
 
 import argparse
 import sys
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 from urllib.parse import urlsplit
 
-from inferload.base.clock import NS_PER_S, now_ns
 from inferload.base.errors import UsageError, explained
 from inferload.base.escaping import escaped_lines
-from inferload.base.numbers import clock
 from inferload.base.redaction import safe_urls
-from inferload.base.status_lines import StatusLines
+from inferload.base.status_lines import progress
 from inferload.cli.download import download, is_there, megabytes, part_path
 from inferload.scenario.files.data_files import DATA_SETS
-
-DRAW_S = 0.2
-LINES = 10  # on a stream that is no terminal
 
 _EPILOG = """\
 Examples:
@@ -51,15 +47,14 @@ def run(arguments: argparse.Namespace) -> int:
     if is_there(whole, data_set):
         print(f"{whole}: already there, {megabytes(data_set.size_bytes)}, SHA-256 is right")
         return 0
-    progress = Progress(sys.stderr, arguments.name, data_set.size_bytes)
-    try:
-        download(data_set, urls, whole, progress)
-    except KeyboardInterrupt:
-        kept = f"{part_path(whole)} is kept: " if part_path(whole).exists() else ""
-        progress.note(f"interrupted; {kept}repeat the command to continue")
-        raise
-    finally:
-        progress.close()
+    with progress.task(arguments.name) as show:
+        watch = Watching(show, data_set.size_bytes)
+        try:
+            download(data_set, urls, whole, watch)
+        except KeyboardInterrupt:
+            kept = f"{part_path(whole)} is kept: " if part_path(whole).exists() else ""
+            watch.note(f"interrupted; {kept}repeat the command to continue")
+            raise
     print(f"{whole}: {megabytes(data_set.size_bytes)}, SHA-256 is right")
     return 0
 
@@ -83,45 +78,17 @@ def _folder(path: Path) -> Path:
     return path
 
 
-class Progress:
-    """Progress of a download: a status line on a terminal, else a line for each tenth of the file."""
+class Watching:
+    """Watch of a download that shows the share of what was left to download. `show`: takes it, from 0 to 1."""
 
-    def __init__(self, stream: TextIO, name: str, whole_bytes: int) -> None:
-        self._stream = stream
-        self._status = StatusLines(stream)
-        self._name = name
-        self._whole_bytes = whole_bytes
-        self._begun_s = self._drawn_s = now_ns() / NS_PER_S
-        self._first_bytes: int | None = None
-        self._tenth = 0
+    def __init__(self, show: Callable[[float], None], whole_bytes: int) -> None:
+        self._show, self._whole_bytes, self._first_bytes = show, whole_bytes, whole_bytes
 
     def at(self, done_bytes: int) -> None:
-        """Show the size of the part."""
-        now_s = now_ns() / NS_PER_S
-        if self._first_bytes is None or done_bytes < self._first_bytes:
-            self._first_bytes, self._begun_s = done_bytes, now_s
-            self._tenth = done_bytes * LINES // self._whole_bytes
-        if self._status.enabled:
-            if now_s - self._drawn_s >= DRAW_S:
-                self._drawn_s = now_s
-                self._status.draw([self._line(done_bytes, now_s)])
-        elif (tenth := done_bytes * LINES // self._whole_bytes) > self._tenth:
-            self._tenth = tenth
-            print(self._line(done_bytes, now_s), file=self._stream, flush=True)
+        """Show the progress. The first size is that of an earlier part; a server without ranges begins anew."""
+        self._first_bytes = min(self._first_bytes, done_bytes)
+        self._show((done_bytes - self._first_bytes) / max(1, self._whole_bytes - self._first_bytes))
 
     def note(self, text: str) -> None:
-        self._status.clear()
-        print(f"inferload: {escaped_lines(safe_urls(text))}", file=self._stream, flush=True)
-
-    def close(self) -> None:
-        self._status.close()
-
-    def _line(self, done_bytes: int, now_s: float) -> str:
-        share = f"{done_bytes / self._whole_bytes:.0%}".replace("%", " %")
-        text = f"{self._name}: {megabytes(done_bytes)} of {megabytes(self._whole_bytes)} ({share})"
-        received, took_s = done_bytes - (self._first_bytes or 0), now_s - self._begun_s
-        if not received or not took_s:
-            return text
-        bytes_per_s = received / took_s
-        left_s = (self._whole_bytes - done_bytes) / bytes_per_s
-        return f"{text}, {bytes_per_s / 1e6:,.1f} MB/s, {clock(left_s)} left"
+        progress.clear()
+        print(f"inferload: {escaped_lines(safe_urls(text))}", file=sys.stderr, flush=True)

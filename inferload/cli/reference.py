@@ -3,6 +3,7 @@
 import argparse
 from collections.abc import Iterator
 
+from inferload.base.argparse_ext import parts_of
 from inferload.cli import GROUPS, build_parser
 
 _HEAD = """# Commands
@@ -55,8 +56,9 @@ def _section(name: str, parser: argparse.ArgumentParser) -> str:
     parts = [f"### inferload {name}\n"]
     if parser.description:
         parts.append(_text(parser.description) + "\n")
-    if examples := list(getattr(parser, "examples", ())):
-        parts.append("\n".join(["```sh", *examples, "```\n"]))
+    examples, rest = parts_of(parser.epilog)
+    if examples:
+        parts.append("\n".join(["```sh", *(line.strip() for line in examples.splitlines()[1:]), "```\n"]))
     plain = [group for group in parser._action_groups if group.title in _PLAIN_GROUPS]
     rows = [row for group in plain for row in _rows(parser, group._group_actions)]
     if rows:
@@ -65,9 +67,8 @@ def _section(name: str, parser: argparse.ArgumentParser) -> str:
         if group not in plain and (rows := list(_rows(parser, group._group_actions))):
             about = f" {_text(group.description)}" if group.description else ""
             parts += [f"**{group.title}:**{about}\n", _table("argument", "meaning", rows)]
-    if parser.epilog:
-        formatted = "\n  " in parser.epilog
-        parts.append(f"```text\n{parser.epilog.strip()}\n```\n" if formatted else _text(parser.epilog) + "\n")
+    if rest:
+        parts.append(f"```text\n{rest.strip()}\n```\n" if "\n  " in rest else _text(rest) + "\n")
     return "\n".join(parts)
 
 
@@ -77,7 +78,7 @@ def _rows(parser: argparse.ArgumentParser, actions: list[argparse.Action]) -> It
         hidden = action.help == argparse.SUPPRESS or isinstance(action, argparse._HelpAction)
         if not hidden and not isinstance(action, argparse._SubParsersAction):
             text = formatter._expand_help(action) if action.help else ""
-            yield _name(action), _text(_with_default(action, text)).replace("|", "\\|")
+            yield _name(formatter, action), _text(_with_default(action, text)).replace("|", "\\|")
 
 
 def _with_default(action: argparse.Action, text: str) -> str:
@@ -87,23 +88,12 @@ def _with_default(action: argparse.Action, text: str) -> str:
     return f"{text.removesuffix(f' (default: {action.default})')} (default: {'on' if action.default else 'off'})"
 
 
-def _name(action: argparse.Action) -> str:
+def _name(formatter: argparse.HelpFormatter, action: argparse.Action) -> str:
     """Return the option strings with their values, or the name of a positional argument."""
-    value = _value(action)
     if not action.option_strings:
-        return _code(value)
+        return _code(formatter._format_args(action, formatter._get_default_metavar_for_positional(action).upper()))
+    value = formatter._format_args(action, formatter._get_default_metavar_for_optional(action))
     return ", ".join(_code(f"{option} {value}".rstrip()) for option in action.option_strings)
-
-
-def _value(action: argparse.Action) -> str:
-    if action.nargs == 0:
-        return ""
-    metavar = action.metavar
-    if isinstance(metavar, tuple):
-        return " ".join(metavar)
-    if metavar is None:
-        metavar = "{" + ",".join(map(str, action.choices)) + "}" if action.choices else action.dest.upper()
-    return {"?": f"[{metavar}]", "*": f"[{metavar} ...]", "+": f"{metavar} ..."}.get(str(action.nargs), metavar)
 
 
 def _text(text: str) -> str:

@@ -5,12 +5,13 @@ import json
 import re
 import shlex
 import sys
+import textwrap
 from pathlib import Path
 from typing import Any
 
 from inferload.base import rundir
 from inferload.base.errors import UsageError
-from inferload.base.escaping import escaped_lines, own_command
+from inferload.base.escaping import escaped, escaped_lines, own_command
 from inferload.scenario.files import catalog, data_files
 from inferload.scenario.files.yaml_text import ScenarioError
 from inferload.scenario.scenario import Scenario, load
@@ -56,7 +57,7 @@ def register(commands: Any) -> None:
         dest="source",
         metavar="NAME",
         default="chat",
-        help=f"bundled scenario to copy: {', '.join(catalog.names())}; default: %(default)s",
+        help=f"file to copy, or bundled scenario: {', '.join(catalog.names())}; default: %(default)s",
     )
     parser.set_defaults(run=init)
 
@@ -115,12 +116,9 @@ def _rehearsal(scenario: Scenario) -> list[str]:
 
 
 def init(arguments: argparse.Namespace) -> int:
-    """Write a bundled scenario under a new name, and a locustfile for it; never overwrite a file."""
+    """Write a copy of a scenario under a new name, and a locustfile for it; never overwrite a file."""
     file = Path(arguments.path)
-    text = catalog.read(catalog.bundled(arguments.source))
-    name = re.sub(r"[^A-Za-z0-9._-]+", "-", file.stem).strip("-._") or "scenario"
-    text = re.sub(r"(?m)^name: \S+", f"name: {name[:64]}", text, count=1)
-    if not rundir.write_new(file, text):
+    if not rundir.write_new(file, _copy(arguments.source, file.name)):
         raise UsageError(f"{file}: exists already; name another file, or remove it")
     print(f"{file}: written; change it, then: {own_command('validate', file)}")
     locustfile = file.with_name("locustfile.py")
@@ -133,6 +131,24 @@ def init(arguments: argparse.Namespace) -> int:
             f"{locustfile}: exists already and is unchanged; run the new file with locust --scenario {shlex.quote(str(file))}"
         )
     return 0
+
+
+def _copy(source: str, file: str) -> str:
+    """Return the text of a scenario for a file: with its name, and at its head the file's commands instead of the original's."""
+    text = catalog.read(catalog.resolve(source))
+    body = re.sub(r"\A(?:#.*\n)+", "", text)
+    notes = [part for part in re.split(r"(?m)^#\n", text.removesuffix(body))[1:] if "inferload " not in part]
+    kind = "the bundled scenario" if source in catalog.names() else "the scenario"
+    about = f"{catalog.first_sentence(text)} Copy of {kind} {source}.".strip()
+    about_lines = textwrap.wrap(
+        escaped(about), 128, initial_indent="# ", subsequent_indent="# ", break_on_hyphens=False
+    )
+    run = own_command("run", file, "--host", "http://server:8000")
+    uses = {own_command("validate", file): "lists errors", own_command("plan", file): "prints the load", run: "runs it"}
+    commands = [f"#   {command:<{len(run)}}  {use}" for command, use in uses.items()]
+    name = re.sub(r"[^A-Za-z0-9._-]+", "-", Path(file).stem).strip("-._") or "scenario"
+    body = re.sub(r"(?m)^name: \S+", f"name: {name[:64]}", body, count=1)
+    return "#\n".join(["\n".join([*about_lines, ""]), "\n".join([*map(escaped, commands), ""]), *notes]) + body
 
 
 LOCUSTFILE = '''\

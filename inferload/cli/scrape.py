@@ -15,6 +15,7 @@ from inferload.base.clock import NS_PER_S, now_ns
 from inferload.base.errors import UsageError, explained
 from inferload.base.numbers import clock
 from inferload.base.run_options import API_KEY_VARIABLE, TLS_OPTIONS, add_options
+from inferload.base.status_lines import StatusLines
 from inferload.servers import metrics_targets, replicas
 
 EXIT_INCOMPLETE = 1
@@ -132,7 +133,7 @@ class ScrapeProgress:
         self._failed = dict.fromkeys(targets, 0)
         # Newest scrape. All targets are keys from the start: threads add scrapes while another reads.
         self._latest: dict[str, Any] = dict.fromkeys(targets)
-        self._terminal = sys.stderr.isatty()
+        self._status = StatusLines(sys.stderr)
 
     def add(self, scrape: Any) -> None:
         """Count one scrape. Called by the threads of the targets under a lock."""
@@ -151,13 +152,11 @@ class ScrapeProgress:
         return f"{clock((now_ns() - self._begun_ns) / NS_PER_S)} · {counts} · {up} of {len(self._answered)} targets up"
 
     def show(self) -> None:
-        if self._terminal:
-            print(f"\r\x1b[K{self.line()}", end="", file=sys.stderr, flush=True)
+        self._status.draw([self.line()])
 
     def summary(self, folder: Path) -> str:
         """Return the result: the last line, and a line per target without metrics, or with several servers."""
-        if self._terminal:
-            print(file=sys.stderr)
+        self._status.clear()
         lines = [f"{folder}: {self.line()}"]
         newest = [scrape for scrape in self._latest.values() if scrape is not None]
         errors = {scrape.target: scrape.error for scrape in newest}

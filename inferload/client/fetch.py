@@ -9,8 +9,9 @@ from typing import Any, Self
 import gevent
 from gevent.event import Event
 
-from inferload.base.http_status import EXPECTS_TLS, expects_tls, status_text
+from inferload.base.http_status import expects_tls, status_text
 from inferload.base.redaction import without_userinfo
+from inferload.base.tls import SILENT_S, Port
 from inferload.client.client import ClientSettings, standing_headers
 from inferload.client.connection.connect import USE_CLIENT_CERT, Dialer, DialError
 from inferload.client.connection.http1 import Http1Error, request_bytes
@@ -102,10 +103,27 @@ class Fetcher:
                     return self._asked(kept, path, request)
             kept.close()
         try:
-            connection = self._dialer.dial()
+            connection = self._dialed() if self._settings.target.scheme == "https" else self._dialer.dial()
         except DialError as error:
             raise FetchError(error.failure, error.why, error.remedy) from error
         return self._asked(connection, path, request)
+
+    def _dialed(self) -> AnyConnection:
+        """Open a connection of TLS. A port without an answer to a handshake may wait for the rest of a line of plain HTTP."""
+        try:
+            return self._dialer.dial(min(SILENT_S, self._timeout_s))
+        except DialError as error:
+            if not error.remedy and self._speaks_other():
+                raise self._scheme_error() from error
+            if error.failure is not Failure.TIMEOUT_CONNECT:
+                raise
+            return self._dialer.dial()
+
+    def _speaks_other(self) -> bool:
+        target = self._settings.target
+        with gevent.Timeout(self._timeout_s, False):
+            return self._dialer.proxy is None and Port(target.scheme, target.host, target.port).speaks_other()
+        return False
 
     def _asked(self, connection: AnyConnection, path: str, request: bytes) -> Fetched:
         """Send a request. Raise _Closed if the server has closed a kept connection, perhaps while the request was on its way."""
@@ -143,8 +161,8 @@ class Fetcher:
             raise FetchError(Failure.BAD_HTTP, why)
 
     def _fetched(self, reply: HttpReply) -> Fetched:
-        if reply.head is None and self._settings.target.scheme == "http" and self._dialer.other_scheme_answers():
-            raise self._tls_error()
+        if reply.head is None and self._settings.target.scheme == "http" and self._speaks_other():
+            raise self._scheme_error()
         if reply.head is None or not reply.complete:
             why = f"{self._settings.target.origin}: {reply.error}"
             if isinstance(reply.error, CertificateRefused):
@@ -158,12 +176,13 @@ class Fetcher:
         kind = headers.get("content-type", "").partition(";")[0].strip().lower()
         fetched = Fetched(reply.head.status, kind, body, headers.get("location", ""), headers)
         if expects_tls(fetched.status, fetched.text):
-            raise self._tls_error()
+            raise self._scheme_error()
         return fetched
 
-    def _tls_error(self) -> FetchError:
+    def _scheme_error(self) -> FetchError:
         target = self._settings.target
-        return FetchError(Failure.TLS, f"{target.origin}: {EXPECTS_TLS}", f"use {target.other_scheme.url}")
+        problem = Port(target.scheme, target.host, target.port).problem
+        return FetchError(Failure.TLS, f"{target.origin}: {problem}", f"use {target.other_scheme.url}")
 
 
 def _is_crossed(connection: AnyConnection, reply: HttpReply) -> bool:

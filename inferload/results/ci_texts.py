@@ -14,7 +14,7 @@ from inferload.figures.table import Cell, Table
 from inferload.results.documents.summary_document import Summary
 from inferload.results.documents.verdict_document import NOT_JUDGED
 from inferload.results.verdict import failures
-from inferload.results.verdict.gate_text import gate_line, gate_mark, interval_text
+from inferload.results.verdict.gate_text import gate_line, gate_mark, interval_text, value_text
 from inferload.results.verdict.outcome import FAILED, reason_lines
 
 _GITHUB_ESCAPES = {"%": "%25", "\n": "%0A"}
@@ -50,7 +50,7 @@ def markdown(summaries: Summaries) -> str:
         parts += [f"**{plain(name)}**: {plain(summary.outcome.headline)}", *([details] if details else [])]
         for gate in summary.verdict.gates:
             outcome = "; ".join([gate_mark(gate), *([gate.note] if gate.note else [])])
-            rows.append((name, code_span(gate.gate), gate.value, interval_text(gate), outcome))
+            rows.append((name, code_span(gate.gate), value_text(gate, gate.value), interval_text(gate), outcome))
     if rows:
         parts.append(table.markdown(Table("gates", "", ("run", "gate", "value", "95 %", "result"), rows)))
     return "\n\n".join(parts) + "\n"

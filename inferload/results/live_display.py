@@ -12,6 +12,7 @@ from inferload.figures.rate_figures import OUTPUT, TEXTS
 from inferload.figures.turn_figures import brief_of
 from inferload.results.documents.verdict_document import GateResult
 from inferload.results.progress_lines import Snapshot, lines
+from inferload.results.verdict.gate_text import value_text
 
 SPAN = 60  # samples, one per second
 _BARS = "▁▂▃▄▅▆▇█"
@@ -86,7 +87,7 @@ def _outcome(now: Snapshot, gates: Sequence[GateResult]) -> list[Part]:
     """Return the outcome if the run ended now, as far as it is known: gates, else failed turns, else the measurement."""
     failing = [gate for gate in gates if not gate.passed]
     facts = [f"{len(gates) - len(failing)} of {plural(len(gates), 'gate')} hold"] if gates else []
-    facts += [f"{gate.gate} ({short(gate.value)})" for gate in failing[:_NAMED]]
+    facts += [f"{gate.gate} ({value_text(gate, gate.value)})" for gate in failing[:_NAMED]]
     if now.failed:
         facts.append(f"{plural(now.failed, 'turn')} failed")
     failed = bool(failing) if gates else bool(now.failed)

@@ -27,7 +27,7 @@ from inferload.results.tables.cells import row_of, statistic_head
 from inferload.results.tables.rate_tables import not_served
 from inferload.results.tables.server_tables import by_position, unknown_page
 from inferload.results.verdict import failures
-from inferload.results.verdict.gate_text import interval_and_note
+from inferload.results.verdict.gate_text import interval_and_note, value_text
 from inferload.servers.replicas import left_out
 
 _STATISTICS = ("mean", "p50", "p90", "p95", "p99")
@@ -135,7 +135,7 @@ def _gate(gate: GateResult) -> str:
     if gate.value is None:
         return f"{gate.gate}: {gate.note or 'no value'}"
     undecided = f" (inconclusive: {interval_and_note(gate)})" if gate.answer == "inconclusive" else ""
-    return f"{gate.gate}: {short(gate.value)}{undecided}"
+    return f"{gate.gate}: {value_text(gate, gate.value)}{undecided}"
 
 
 def _latency(summary: documents.Summary) -> list[str]:

@@ -18,9 +18,9 @@ from msgspec import Struct
 
 from inferload.base.clock import NS_PER_S, now_ns
 from inferload.base.errors import UsageError
-from inferload.base.http_status import failure_text, is_no_tls, is_of_other_name, status_text
+from inferload.base.http_status import failure_text, status_text
 from inferload.base.redaction import without_userinfo
-from inferload.base.tls import SCHEMES, SILENT_S, TlsSettings, add_names
+from inferload.base.tls import SILENT_S, Port, TlsSettings
 from inferload.servers.exposition import MAX_PAGE_BYTES, page_text
 
 # The text format costs a server least, and all have it or nothing else. A client library would compress in the server's process.
@@ -61,67 +61,6 @@ class MetricsUrl(Struct, frozen=True):
         return cls(parts.scheme, parts.hostname, port, path, target)
 
 
-class PlainConnection(http.client.HTTPConnection):
-    """Connection for plain HTTP. Its errors name the scheme of a port that expects TLS."""
-
-    def getresponse(self) -> http.client.HTTPResponse:
-        """Return the response."""
-        try:
-            return super().getresponse()
-        except (http.client.BadStatusLine, ConnectionError) as error:
-            raise _WrongSchemeError.of("http", self, error) or error from error
-
-
-class TlsConnection(http.client.HTTPSConnection):
-    """Connection for HTTPS. Its errors name the scheme of a port of plain HTTP, and the names of another host's certificate."""
-
-    tls = TlsSettings()
-
-    def connect(self) -> None:
-        """Connect, and perform the handshake."""
-        http.client.HTTPConnection.connect(self)
-        host, context = self._tunnel_host or self.host, self._context  # type: ignore[attr-defined]
-        sock = self.sock = context.wrap_socket(self.sock, server_hostname=host, do_handshake_on_connect=False)
-        timeout_s = sock.gettimeout()
-        sock.settimeout(min(SILENT_S, timeout_s or SILENT_S))
-        try:
-            sock.do_handshake()
-        except ssl.SSLCertVerificationError as error:
-            if is_of_other_name(error) and self._tunnel_host is None:  # type: ignore[attr-defined]
-                with (
-                    suppress(OSError),
-                    self.tls.any_name().wrap_socket(_socket_of(self), server_hostname=host) as other,
-                ):
-                    add_names(error, other.getpeercert())
-            raise
-        except OSError as error:
-            if (wrong := _WrongSchemeError.of("https", self, error)) is not None or not isinstance(error, TimeoutError):
-                raise wrong or error from error
-            sock.settimeout(timeout_s)
-            sock.do_handshake()
-        sock.settimeout(timeout_s)
-
-
-class _WrongSchemeError(OSError):
-    """The port speaks only the other scheme."""
-
-    @classmethod
-    def of(cls, scheme: str, connection: http.client.HTTPConnection, error: Exception) -> "_WrongSchemeError | None":
-        """Ask the port of a connection that failed. None if it does not speak the other scheme, or is behind a proxy."""
-        host = f"[{connection.host}]" if ":" in connection.host else connection.host
-        row, authority = SCHEMES[scheme], f"{host}:{connection.port}"
-        if connection._tunnel_host is not None:  # type: ignore[attr-defined]
-            return None
-        is_known = isinstance(error, ssl.SSLError) and is_no_tls(error)
-        if is_known or row.speaks_other(authority, lambda: _socket_of(connection)):
-            return cls(f"{row.problem}; use {row.other}://{authority}")
-        return None
-
-
-def _socket_of(connection: http.client.HTTPConnection) -> socket.socket:
-    return socket.create_connection((connection.host, connection.port), SILENT_S)
-
-
 class PageClient(Protocol):
     """Client of a metrics page: a `MetricsClient`, or that of a server in memory."""
 
@@ -139,6 +78,7 @@ class MetricsClient:
     ) -> None:
         self.url = url
         self._context, self._tls = context, tls or TlsSettings()
+        self._port = Port(url.scheme, url.host, url.port)
         self._headers = dict(_HEADERS)
         if api_key is not None:
             self._headers["Authorization"] = f"Bearer {api_key}"
@@ -159,9 +99,12 @@ class MetricsClient:
                 return self._get(timeout_s)
             except (http.client.HTTPException, OSError) as error:
                 self.close()
-                if not reused or isinstance(error, TimeoutError):
-                    is_cut = isinstance(error, http.client.IncompleteRead)
-                    raise OSError("the page was cut off" if is_cut else failure_text(error, timeout_s)) from error
+                if reused and not isinstance(error, TimeoutError):
+                    continue
+                if isinstance(error, http.client.IncompleteRead):
+                    raise OSError("the page was cut off") from error
+                cause = error if isinstance(error, TimeoutError) else self._port.explained(error, self._tls)
+                raise OSError(failure_text(cause, timeout_s)) from error
 
     def close(self) -> None:
         """Close the connection; the next `get` opens another."""
@@ -170,7 +113,7 @@ class MetricsClient:
             self._connection = None
 
     def _get(self, timeout_s: float) -> str:
-        connection = self._connection = self._connection or self._connect()
+        connection = self._connection = self._connection or self._connect(timeout_s)
         connection.timeout = timeout_s
         if connection.sock is not None:
             connection.sock.settimeout(timeout_s)
@@ -189,13 +132,23 @@ class MetricsClient:
             raise http.client.IncompleteRead(body, reply.length)
         return page_text(body, reply.headers.get_content_charset(), reply.headers.get("content-encoding", ""))
 
-    def _connect(self) -> http.client.HTTPConnection:
-        self._opened_ns = now_ns()
-        if self.url.scheme == "https":
-            connection = TlsConnection(self.url.host, self.url.port, context=self._context)
-            connection.tls = self._tls
-            return connection
-        return PlainConnection(self.url.host, self.url.port)
+    def _connect(self, timeout_s: float) -> http.client.HTTPConnection:
+        """Open a connection. A port without an answer to a handshake may wait for the rest of a line of plain HTTP."""
+        self._opened_ns, url = now_ns(), self.url
+        if url.scheme == "http":
+            return http.client.HTTPConnection(url.host, url.port)
+        connection = http.client.HTTPSConnection(
+            url.host, url.port, timeout=min(SILENT_S, timeout_s), context=self._context
+        )
+        try:
+            connection.connect()
+        except TimeoutError as error:
+            connection.close()
+            if (cause := self._port.explained(error, self._tls)) is not error:
+                raise cause from error
+            connection.timeout = timeout_s
+            connection.connect()
+        return connection
 
 
 @contextmanager

@@ -134,6 +134,9 @@ def _new(arguments: argparse.Namespace) -> tuple[Study, Path]:
     if arguments.hosts and arguments.engine:
         raise UsageError("--host: the servers run already; remove --engine")
     hosts = sides_of(arguments.hosts)
+    known = dict.fromkeys(name for part in study.parts.values() for name in part.all_variants)
+    if unknown := [name for name in hosts if name not in known]:
+        raise UsageError(f"--host {unknown[0]}: no variant of {study.name}; {instead(unknown[0], known)}")
     engine = "running" if hosts else arguments.engine or study.engine
     planned = study.resolved(engine, arguments.quick, _command(arguments, engine), hosts, arguments.clock)
     if not planned.parts:

@@ -5,16 +5,16 @@ import errno
 import os
 import socket
 import ssl
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import gevent
 import gevent.socket
 
-from inferload.base.http_status import NoTlsError, asks_for_certificate, is_no_tls, is_of_other_name, tls_reason
+from inferload.base.http_status import asks_for_certificate, is_no_tls, is_of_other_name, tls_reason
 from inferload.base.on_use import OnUse
-from inferload.base.tls import SCHEMES, SILENT_S, TlsSettings, add_names
+from inferload.base.tls import Port, TlsSettings
 from inferload.client.connection import descriptors, in_memory
 from inferload.client.connection.http1 import Http1Error, parse_head, request_head
 from inferload.client.connection.proxies import Proxy, bracketed
@@ -51,8 +51,8 @@ class DialError(Exception):
 class Dialer:
     """Factory of connections to one target. `thread`: their reader; None: the event loop reads.
 
-    `marks`: texts of which one is in the last event of each whole answer; () for documents. `explains`: the cause of a failed
-    handshake is looked for, by a second connection.
+    `marks`: texts of which one is in the last event of each whole answer; () for documents. `explains`: an error has the names of
+    a certificate that is not for the host, which are read from a second connection.
     """
 
     def __init__(
@@ -66,8 +66,9 @@ class Dialer:
         explains: bool = False,
     ) -> None:
         self.target = target
-        self._tls, self._explains = tls, explains
+        self._tls = tls
         self.proxy = Proxy.for_target(target) if in_memory.server is None else None
+        self._explains = explains and self.proxy is None
         self._layer: Callable[[], TlsLayer] | None = None  # of a connection; its context is one per process
         if target.scheme == "https":
             self._layer = partial(_LAYER["tls"], tls.context(["http/1.1"]), target.host)
@@ -88,23 +89,26 @@ class Dialer:
         """Headers of each request for a proxy that forwards plain HTTP."""
         return self.proxy.headers if self.proxy is not None and self._layer is None else {}
 
-    def dial(self) -> AnyConnection:
+    def dial(self, timeout_s: float | None = None) -> AnyConnection:
         """Open a connection whose socket is read from now on. Blocks this greenlet. Raise DialError if that fails."""
+        timeout_s = timeout_s or self._timeout_s
         if in_memory.server is not None:
             return in_memory.MemoryConnection(in_memory.server, self._marks)
         sock, origin = None, self.target.origin
         try:
-            with gevent.Timeout(self._timeout_s):
+            with gevent.Timeout(timeout_s):
                 sock = self._connect()
                 if self.proxy is not None and self._layer is not None:
                     self._tunnel(sock)
                 tls = None if self._layer is None else self._layer()
                 if tls is not None:
-                    self._shake_hands(tls, sock)
+                    tls.handshake(sock)
                 return self._watched(sock, tls)
         except gevent.Timeout:
-            error = DialError(Failure.TIMEOUT_CONNECT, f"no connection to {origin} within {self._timeout_s:g} s")
+            error = DialError(Failure.TIMEOUT_CONNECT, f"no connection to {origin} within {timeout_s:g} s")
         except ssl.SSLError as problem:
+            if self._explains and is_of_other_name(problem):
+                Port(self.target.scheme, self.target.host, self.target.port).explained(problem, self._tls)
             error = DialError(Failure.TLS, f"TLS with {origin}: {tls_reason(problem)}", self._remedy(problem))
         except OSError as problem:
             local = problem.errno in _LOCAL_ERRORS or not descriptors.is_one_left()  # name resolution reports neither
@@ -118,51 +122,6 @@ class Dialer:
         if sock is not None:
             sock.close()
         raise error
-
-    def other_scheme_answers(self) -> bool:
-        """Return True if the port speaks plain HTTP instead of TLS, or the reverse."""
-
-        def connect() -> gevent.socket.socket:
-            sock = self._connect()
-            if self.proxy is not None:
-                self._tunnel(sock)
-            return sock
-
-        with gevent.Timeout(self._timeout_s, False), contextlib.suppress(DialError):
-            return SCHEMES[self.target.scheme].speaks_other(self.target.authority, connect)
-        return False
-
-    def _shake_hands(self, tls: "TlsLayer", sock: gevent.socket.socket) -> None:
-        try:
-            tls.handshake(sock, self._await_tls if self._explains else None)
-        except ssl.SSLCertVerificationError as error:
-            if self._explains and is_of_other_name(error):
-                with contextlib.suppress(OSError, DialError):
-                    add_names(error, self._certificate())
-            raise
-
-    def _await_tls(self, sock: gevent.socket.socket) -> None:
-        """Wait for an answer to the handshake. Raise NoTlsError if the port answers only plain HTTP."""
-        first, failed = b"", None
-        sock.settimeout(SILENT_S)
-        try:
-            first = sock.recv(1, socket.MSG_PEEK)
-        except OSError as error:
-            failed = None if isinstance(error, TimeoutError) else error
-        sock.settimeout(None)
-        if not first and self.other_scheme_answers():
-            raise NoTlsError
-        if failed is not None:
-            raise failed
-
-    def _certificate(self) -> Mapping[str, Any]:
-        """Return the certificate that the server shows, which is trusted; its names are not checked."""
-        with contextlib.closing(self._connect()) as sock:
-            if self.proxy is not None:
-                self._tunnel(sock)
-            tls = _LAYER["tls"](self._tls.any_name(), self.target.host)
-            tls.handshake(sock)
-            return tls.certificate
 
     def _remedy(self, error: ssl.SSLError) -> str:
         if is_no_tls(error):

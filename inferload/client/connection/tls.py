@@ -1,7 +1,7 @@
 """TLS on memory buffers."""
 
 import ssl
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from inferload.client.connection.reply import NO_CLOSE_NOTIFY, ConnectionLost, tls_failure
@@ -30,11 +30,10 @@ class TlsLayer:
         self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
         self._object = context.wrap_bio(self._incoming, self._outgoing, server_hostname=server_name)
 
-    def handshake(self, sock: Any, await_answer: Callable[[Any], None] | None = None) -> None:
+    def handshake(self, sock: Any) -> None:
         """Perform the handshake over a socket whose `sendall` and `recv` may block. Raise ssl.SSLError if it fails.
 
-        Each record is read by itself: bytes after the last one are left to the reads with timestamps. `await_answer`: called
-        with the socket before the first read.
+        Each record is read by itself: bytes after the last one are left to the reads with timestamps.
         """
         parts = _record_parts(sock)
         while True:
@@ -42,19 +41,11 @@ class TlsLayer:
                 self._object.do_handshake()
             except ssl.SSLWantReadError:
                 sock.sendall(self._outgoing.read())
-                if await_answer is not None:
-                    await_answer(sock)
-                    await_answer = None
                 self._incoming.write(next(parts))
             else:
                 if self._outgoing.pending:
                     sock.sendall(self._outgoing.read())
                 return
-
-    @property
-    def certificate(self) -> Mapping[str, Any]:
-        """The server's certificate as of `ssl.SSLSocket.getpeercert`, after a handshake that verified it."""
-        return self._object.getpeercert() or {}
 
     @property
     def raw(self) -> "tuple[Any, ssl.SSLContext]":

@@ -6,6 +6,8 @@ from types import MappingProxyType
 
 from msgspec import Struct
 
+from inferload.base.numbers import NOT_KNOWN, apart
+
 COMPARE: Mapping[str, Callable[[float, float], bool]] = MappingProxyType(
     {"<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge, "==": operator.eq}
 )
@@ -22,7 +24,7 @@ class GateError(ValueError):
 class Gate(Struct, frozen=True):
     """`statistic(name){selector} sign limit`; a plain name has no statistic. A percentile has its quantile in `q`.
 
-    `selector`: a class of turns, or type and name of another request, as `GET /health`; None: all turns.
+    `selector`: a class of turns, or type and name of another request, as `GET /health`; None: all turns. `unit`: of the figure.
     """
 
     text: str
@@ -32,6 +34,7 @@ class Gate(Struct, frozen=True):
     limit: float
     q: float | None = None
     selector: str | None = None
+    unit: str = ""
 
     @property
     def of_request(self) -> bool:
@@ -50,3 +53,7 @@ class Gate(Struct, frozen=True):
     def holds(self, value: float | None) -> bool:
         """Return True if the value passes; an unknown value does not."""
         return value is not None and COMPARE[self.sign](value, self.limit)
+
+    def shown(self, value: float | None) -> str:
+        """Return a value with its unit, and with as many digits as tell it apart from the limit: 412 ms."""
+        return NOT_KNOWN if value is None else f"{apart(value, self.limit)} {self.unit}".rstrip()

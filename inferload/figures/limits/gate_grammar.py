@@ -28,6 +28,8 @@ OF_STREAMS = frozenset(
 )
 OF_TEXTS = frozenset(figure.key for figure in rate_figures.RATE_FIGURES if figure.needs == "texts")
 OF_TURNS = {*turn_figures.BY_KEY, *_RATE_NAMES, *(figure.key for figure in client_figures.CLIENT_FIGURES)}
+_TABLES = (turn_figures.BY_KEY, rate_figures.BY_KEY, client_figures.BY_KEY, server_figures.BY_KEY)
+_UNITS = {key: figure.unit for table in _TABLES for key, figure in table.items()}
 STATISTICS = ("mean", "min", "max")
 _TOKEN = re.compile(
     r"\s*(?:(?P<number>[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)|(?P<word>\w[\w.]*)|(?P<sign><=|>=|==|\S))"
@@ -70,7 +72,7 @@ def parse(text: str) -> Gate:
         raise GateError(text, at, f"{number} is too large for a limit")
     if not tokens.at_end():
         raise tokens.error(f"nothing may follow the limit {number}")
-    gate = Gate(text.strip(), statistic, name, sign, float(number), q, selector)
+    gate = Gate(text.strip(), statistic, name, sign, float(number), q, selector, _UNITS[name])
     _check_selector(gate, text)
     return gate
 

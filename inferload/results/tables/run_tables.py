@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 
-from inferload.base.numbers import number, percent, short
+from inferload.base.numbers import number, percent
 from inferload.figures.client_figures import CLIENT_FIGURES, GC_PAUSE
 from inferload.figures.figure import Head
 from inferload.figures.rate_figures import ACHIEVED, ATTAINMENT, GOODPUT, INPUT, OFFERED, OUTPUT, TURNS
@@ -26,7 +26,7 @@ from inferload.results.tables.cells import (
 from inferload.results.tables.rate_tables import Columns, Rows
 from inferload.results.tables.server_tables import servers_tables
 from inferload.results.verdict.failures import counts_by_name
-from inferload.results.verdict.gate_text import error_text, gate_mark, interval_and_note
+from inferload.results.verdict.gate_text import error_text, gate_mark, interval_and_note, value_text
 from inferload.turns.states import ENDS, OF_SESSIONS, OF_TURNS
 
 STATISTICS = ("mean", "p50", "p90", "p95", "p99", "p999", "min", "max", "count")
@@ -52,7 +52,7 @@ def _gates(summary: Results) -> list[Table]:
     rows: Rows = [
         (
             gate.gate,
-            None if gate.value is None else short(gate.value),
+            None if gate.value is None else value_text(gate, gate.value),
             "; ".join(filter(None, [gate_mark(gate), interval_and_note(gate)])),
         )
         for gate in gates

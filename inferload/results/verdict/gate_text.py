@@ -2,10 +2,20 @@
 
 from collections.abc import Sequence
 
-from inferload.base.numbers import percent, short
+from inferload.base.numbers import number, percent
+from inferload.figures.limits.gate import GateError
+from inferload.figures.limits.parsed_gate import parse_gate
 from inferload.results.documents.verdict_document import GateResult
 
 ONE_SIDED = 0.025  # error probability of one gate that its interval decides
+
+
+def value_text(gate: GateResult, value: float | None) -> str:
+    """Return the value of a gate, or an end of its interval, with the unit; `not known` without one."""
+    try:
+        return parse_gate(gate.gate).shown(value)
+    except GateError:  # a condition of abort_on, or a figure of another version
+        return number(value)
 
 
 def gate_mark(gate: GateResult) -> str:
@@ -26,8 +36,8 @@ def interval_text(gate: GateResult) -> str:
     low, high = gate.low, gate.high
     if gate.ground == "distance" or (low is None and high is None):
         return ""
-    known = f"over {short(low)}" if high is None else f"under {short(high)}"
-    return known if None in (low, high) else f"{short(low)} to {short(high)}"
+    known = f"over {value_text(gate, low)}" if high is None else f"under {value_text(gate, high)}"
+    return known if None in (low, high) else f"{number(low)} to {value_text(gate, high)}"
 
 
 def error_text(gates: Sequence[GateResult]) -> str:
@@ -41,5 +51,5 @@ def error_text(gates: Sequence[GateResult]) -> str:
 
 def gate_line(gate: GateResult) -> str:
     """Return a gate with its value, interval and note."""
-    line = f"{gate.gate}: is {'not known' if gate.value is None else short(gate.value)}"
+    line = f"{gate.gate}: is {value_text(gate, gate.value)}"
     return f"{line} ({details})" if (details := interval_and_note(gate)) else line

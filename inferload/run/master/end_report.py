@@ -1,15 +1,26 @@
 """End of a run, or of a start that was refused: last lines of the log, exit code, outputs for pipelines."""
 
 import logging
+import sys
 from typing import Any
 
 from msgspec import Struct, field
 
 from inferload.base.errors import UsageError
+from inferload.base.escaping import escaped
 from inferload.results import ci
 from inferload.results.documents.summary_document import Summary
 from inferload.results.documents.verdict_document import State
-from inferload.results.verdict.outcome import FAILED, OK, SIGNAL_CODES, USAGE, WORKERS_ENDED, Early, gravest
+from inferload.results.verdict.outcome import (
+    FAILED,
+    OK,
+    SIGNAL_CODES,
+    USAGE,
+    WORKERS_ENDED,
+    Early,
+    gravest,
+    reason_lines,
+)
 from inferload.run.master.finish import RunResult
 from inferload.run.process.settings import ProcessSettings
 
@@ -49,10 +60,15 @@ class EndReport:
         environment.events.quit.add_listener(self._log_pending)
 
     def concluded(self, result: RunResult) -> None:
-        """Log reasons, report and outcome of a run."""
-        level = _LEVELS[result.summary.outcome.state]
-        why = [(level, line) for line in ci.explanation(result.summary, _MAX_REASONS)]
-        self._log(*why, (logging.INFO, f"report: {result.page}"), (level, result.summary.outcome.headline))
+        """Log reasons, report and outcome of a run; on the terminal that shows its tables, only reasons that these lack."""
+        summary = result.summary
+        level = _LEVELS[summary.outcome.state]
+        if sys.stdout.isatty() and sys.stderr.isatty() and not self._environment.parsed_options.logfile:
+            reasons = [] if self._own.details else reason_lines(summary.verdict)[:_MAX_REASONS]
+            self._log(*((level, escaped(reason)) for reason in reasons))
+            return
+        why = [(level, line) for line in ci.explanation(summary, _MAX_REASONS)]
+        self._log(*why, (logging.INFO, f"report: {result.page}"), (level, summary.outcome.headline))
 
     def refused(self, outcome: Outcome, why: str, text: str) -> None:
         """Log the reason of a refused start, and set exit code 2. `text`: for pipelines."""

@@ -57,10 +57,12 @@ def _bundled(kind: str) -> dict[str, Path]:
 
 def description(name: str) -> str:
     """Return the first sentence of a bundled scenario's comment; empty for another file."""
-    if name not in names():
-        return ""
-    lines = read(bundled(name)).splitlines()
-    comment = itertools.takewhile(lambda line: line.startswith("# "), lines)
+    return first_sentence(read(bundled(name))) if name in names() else ""
+
+
+def first_sentence(text: str) -> str:
+    """Return the first sentence of a file's comment; empty without one."""
+    comment = itertools.takewhile(lambda line: line.startswith("# "), text.splitlines())
     text = " ".join(line.removeprefix("# ").strip() for line in comment)
     return re.split(r"(?<=\.)\s", text, maxsplit=1)[0]
 

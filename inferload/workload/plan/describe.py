@@ -3,8 +3,9 @@
 The figures are those of the drawn sessions of the seed within the phases of the run, not of the distributions in the file.
 """
 
+import json
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from msgspec import Struct
 
@@ -88,6 +89,7 @@ def plan_of(scenario: Scenario, data: DataContext | None = None, *, totals: bool
     known = {
         "scenario": [f"{scenario.name}, seed {scenario.seed}, digest {scenario.digest[:12]}"],
         **dict(fixed_load_rows(scenario)),
+        "defaults": list(_defaults(scenario)),
         "slo": _slo(scenario),
         "gates": list(scenario.gates) or ["none: the run passes if no turn fails"],
         "abort on": list(scenario.abort_on),
@@ -96,9 +98,24 @@ def plan_of(scenario: Scenario, data: DataContext | None = None, *, totals: bool
 
 
 _TITLES = (
-    "scenario", "arrivals", "classes", "data", "session", "request", "load", "phases", "numbers", "cache", "slo",
-    "gates", "abort on",
+    "scenario", "arrivals", "classes", "data", "session", "request", "defaults", "load", "phases", "numbers", "cache",
+    "slo", "gates", "abort on",
 )  # fmt: skip
+
+
+def _defaults(scenario: Scenario) -> Iterator[str]:
+    """Yield the tokens and counts of the workload that the scenario leaves to their defaults, as a file has them."""
+    workload = scenario.workload
+    parts = (
+        {f"{each.name}: ": each.workload for each in workload.classes} if isinstance(workload, Mix) else {"": workload}
+    )
+    for name, part in parts.items():
+        for key, value in part.model_dump(mode="json", exclude=part.model_fields_set).items():
+            is_amount = key.endswith("_tokens") or (
+                isinstance(value, dict) and "dist" in value and not key.endswith("_s")
+            )
+            if is_amount and value:
+                yield f"{name}{key}: {json.dumps(value)}".replace('"', "")
 
 
 def fixed_load_rows(scenario: Scenario) -> list[Row]:

@@ -409,7 +409,7 @@ def test_a_stall_of_the_client_is_no_stall_of_the_server(server: int, client: in
 def test_a_gate_and_its_interval_have_the_digits_of_the_terminal() -> None:
     gate = {"gate": "p95(ttft_ms) < 200", "value": 123.45, "passed": True, "low": 120.51, "high": 126.44}
     (row,) = rows_of(titled_tables(verdict={"gates": [gate]})["Gates"])
-    assert row == ("p95(ttft_ms) < 200", "123.5", "passed; 95 %: 120.5 to 126.4")
+    assert row == ("p95(ttft_ms) < 200", "123 ms", "passed; 95 %: 121 to 126 ms")
 
 
 def test_the_slo_table_has_the_limits_and_the_share_that_missed_each_by_class() -> None:

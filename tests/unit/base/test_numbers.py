@@ -19,7 +19,6 @@ from inferload.base.numbers import (
     spread,
     supported,
     time_unit,
-    with_unit,
 )
 
 
@@ -58,15 +57,6 @@ def test_rounding_errors_are_at_most_half_a_digit(value: float, digits: int) -> 
     assert re.fullmatch(r"[\d,]+(\.\d*[1-9])?", text)
     exact = float(text.replace(",", ""))
     assert exact == pytest.approx(value, rel=0.5001 * 10.0 ** (1 - digits), abs=0.0)
-
-
-@pytest.mark.parametrize(
-    ("value", "unit", "text"),
-    [(27_633, "ms", "27.6 s"), (812.4, "ms", "812 ms"), (999.6, "ms", "1 s"), (0, "ms", "0 ms"), (1234, "tok/s", "1,234 tok/s"),
-     (None, "ms", NOT_KNOWN), (0.5, "", "0.5")],
-)  # fmt: skip
-def test_a_value_has_a_unit_that_fits(value: float | None, unit: str, text: str) -> None:
-    assert with_unit(value, unit) == text
 
 
 @given(st.lists(st.none() | st.floats(0, 1e7), max_size=5))

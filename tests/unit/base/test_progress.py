@@ -73,7 +73,7 @@ def test_a_share_may_be_of_bytes_and_is_never_above_all(terminal: Terminal, now_
     assert terminal.lines == ["reading a.gz: 50 %, about 0:05 left", "reading a.gz: 100 %, about 0:00 left"]
 
 
-def test_an_inner_loop_has_a_line_below_the_outer_one(terminal: Terminal, now_s: list[float]) -> None:
+def test_an_inner_loop_shows_nothing(terminal: Terminal, now_s: list[float]) -> None:
     progress = Progress()
     progress.is_shown = True
     for number in progress.of(range(2), "reports", 2):
@@ -81,7 +81,16 @@ def test_an_inner_loop_has_a_line_below_the_outer_one(terminal: Terminal, now_s:
             now_s[0] += 1
             if part == 2 and number:
                 break  # as on an error
-    assert terminal.lines[-4:-2] == ["reports: 50 %, about 0:09 left", "reading turns: 22 %, about 0:07 left"]
+    assert terminal.lines == ["reports: 50 %, about 0:09 left", "reports: 100 %, about 0:00 left"]
+    assert terminal.left == 0
+
+
+def test_a_loop_in_one_of_unknown_length_has_the_line(terminal: Terminal, now_s: list[float]) -> None:
+    progress = Progress()
+    progress.is_shown = True
+    for _ in progress.of(range(1), "reports", None):
+        worked(progress.of(range(2), "reading turns", 2), 2, now_s)
+    assert terminal.lines == ["reading turns: 50 %, about 0:02 left", "reading turns: 100 %, about 0:00 left"]
     assert terminal.left == 0
 
 
@@ -93,6 +102,21 @@ def test_a_task_tells_its_share(terminal: Terminal, now_s: list[float]) -> None:
             now_s[0] += 1
             at(share)
     assert terminal.lines[1:] == ["report of a: 20 %, about 0:08 left", "report of a: 80 %, about 0:00 left"]
+    assert terminal.left == 0
+
+
+def test_a_text_may_follow_the_lines(terminal: Terminal, now_s: list[float]) -> None:
+    progress = Progress()
+    progress.is_shown = True
+    progress.clear()
+    with progress.task("report of a") as at:
+        now_s[0] += 1
+        at(0.5)
+        assert terminal.left == 1
+        progress.clear()
+        assert terminal.left == 0
+        now_s[0] += 1
+        at(0.5)
     assert terminal.left == 0
 
 

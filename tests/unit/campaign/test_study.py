@@ -165,7 +165,7 @@ def test_running_servers_replace_those_that_a_study_starts(small: Path, capsys: 
     assert not (small.parent / "out").exists()
     for words, problem in (
         (["--host", "tiny-all=http://b:1"], "runs no part of small: only: no --host of its baseline, tiny-baseline"),
-        ([*hosts, "x=http://c:1"], "--host x: no variant of a part with its baseline; small has only: tiny-baseline, "),
+        ([*hosts, "x=http://c:1"], "--host x: no variant of small; choose from tiny-baseline, tiny-all"),
         ([*hosts, "--engine", "vllm"], "--host: the servers run already; remove --engine"),
         (["--host", "http://a"], "http://a: write a side as NAME=URL"),
     ):

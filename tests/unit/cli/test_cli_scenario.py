@@ -1,6 +1,7 @@
 """`inferload validate | plan | init`."""
 
 import re
+import shlex
 from collections.abc import Callable
 from pathlib import Path
 
@@ -42,6 +43,19 @@ def test_plan_describes_a_scenario(name: str, inferload: Inferload, golden: Call
     code, out, err = inferload("plan", name)
     assert (code, err) == (0, "")
     golden(f"plan-{name}.txt", re.sub("digest [0-9a-f]{12}", "digest 0123456789ab", out))
+
+
+def test_plan_names_the_defaults_of_an_agent(
+    inferload: Inferload, tmp_path: Path, golden: Callable[[str, str], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The tokens and counts that the file does not set, of each class."""
+    monkeypatch.chdir(tmp_path)
+    agent = "{kind: agent, steps: 3, output_tokens: 50}"
+    mix = f"{{kind: mix, classes: [{{name: coder, share: 1, workload: {agent}}}]}}"
+    Path("mine.yaml").write_text(SMALL.replace("{kind: chat, prompt_tokens: 10, output_tokens: 5}", mix))
+    code, out, _ = inferload("plan", "mine.yaml")
+    assert code == 0
+    golden("plan-defaults.txt", re.sub("digest [0-9a-f]{12}", "digest 0123456789ab", out))
 
 
 def test_an_endpoint_without_tool_support_is_refused(inferload: Inferload, tmp_path: Path) -> None:
@@ -149,6 +163,30 @@ def test_init_writes_a_scenario_and_overwrites_nothing(
     assert code == 2
     assert "did you mean smoke?" in err
     assert not (tmp_path / "x.yaml").exists()
+
+
+@pytest.mark.parametrize("source", catalog.names())
+def test_the_comments_of_a_copy_are_true_of_it(
+    inferload: Inferload, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, source: str
+) -> None:
+    """Also of a copy of a copy: the first sentence, the file's own commands, and notes without commands."""
+    monkeypatch.chdir(tmp_path)
+    assert inferload("init", "my load.yaml", "--from", source)[0] == 0
+    assert inferload("init", "other.yaml", "--from", "my load.yaml")[0] == 0
+    sentence = catalog.description(source)
+    for file, origin in (
+        ("my load.yaml", f"the bundled scenario {source}"),
+        ("other.yaml", "the scenario my load.yaml"),
+    ):
+        head = "".join(re.findall(r"\A(?:#.*\n)+", (tmp_path / file).read_text()))
+        assert " ".join(head.replace("#", " ").split()).startswith(f"{sentence} Copy of {origin}. inferload ")
+        commands = re.findall(r"(inferload [a-z]+ .*?)(?:  |$)", head)
+        assert len(commands) == 3
+        for command in commands:
+            words = shlex.split(command)[1:]
+            cli.build_parser(words[0]).parse_args(words)
+            assert words[1] == file
+    assert load("other.yaml").changed({"name": "x"}) == load(source).changed({"name": "x"})
 
 
 def test_init_writes_a_locustfile_for_the_scenario(inferload: Inferload, tmp_path: Path) -> None:

@@ -3,9 +3,11 @@
 import errno
 import fcntl
 import hashlib
+import io
 import os
 import shutil
 import socket
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -140,7 +142,7 @@ def test_redirects_to_the_same_scheme_are_followed(files: FileServer, tmp_path: 
 @pytest.mark.parametrize("location", ["/file.json", ""])
 def test_redirects_without_an_end_are_given_up(files: FileServer, tmp_path: Path, location: str) -> None:
     files.reset(CONTENT, *[Reply(status=302, headers={"Location": location or files.url})] * 100)
-    assert f"more than {download.MOST_REDIRECTS} redirects" in refusal(files, tmp_path)
+    assert "HTTP 302 to " in refusal(files, tmp_path)
     assert len(files.ranges) == download.MOST_REDIRECTS + 1
 
 
@@ -157,7 +159,7 @@ def test_a_redirect_to_another_scheme_is_refused_in_one_line(
     with TemporaryDirectory() as name:
         text = refusal(files, Path(name))
     assert f": HTTP {status} to " in text
-    assert f"a redirect from http to {scheme.lower()} is not followed" in text
+    assert text.count("\n") == 0
     assert len(files.ranges) == 1
 
 
@@ -166,20 +168,28 @@ HOSTS = st.from_regex(r"[a-z]{1,9}(:[1-9][0-9]{1,3})?(/[a-z]*)?", fullmatch=True
 
 @given(st.sampled_from(["http", "HTTP", "ftp", "file"]), HOSTS, STATUSES)
 def test_https_is_never_left(scheme: str, rest: str, status: int) -> None:
+    def followed(before: str, after: str) -> str:
+        request = urllib.request.Request(before, headers={"Range": "bytes=5-"})
+        following = download._Redirects().redirect_request(request, io.BytesIO(), status, "", {}, after)
+        assert following.headers == request.headers
+        return str(following.full_url)
+
     with pytest.raises(download.SourceError, match=f"a redirect from https to {scheme.lower()} is not followed"):
-        download._redirected("https://a.test/x", status, f"{scheme}://{rest}")
+        followed("https://a.test/x", f"{scheme}://{rest}")
     for before in ("https://a.test/x", "http://a.test/x"):
-        assert download._redirected(before, status, f"https://{rest}") == f"https://{rest}"
-        assert download._redirected(before, status, f"//{rest}") == f"{before.partition('/')[0]}//{rest}"
-        assert download._redirected(before, status, "/y") == f"{before[:-1]}y"
+        assert followed(before, f"https://{rest}") == f"https://{rest}"
+        assert followed(before, f"{before}y") == f"{before}y"
 
 
 @pytest.mark.parametrize(
-    "location", ["http://[", "http://a:x/", "http://a:0/", "http://a:99999/", "https:", "http://@/"]
+    "location", ["http://[", "http://127.0.0.1:x/", "http://127.0.0.1:0/", "http://127.0.0.1:99999/", "https:"]
 )
 def test_a_redirect_to_no_address_is_refused(files: FileServer, tmp_path: Path, location: str) -> None:
     files.reset(CONTENT, Reply(status=302, headers={"Location": location}))
-    assert f"HTTP 302 to {location}, which is no address" in refusal(files, tmp_path)
+    text = refusal(files, tmp_path)
+    assert text.startswith(f"{DATA.file}: not downloaded: 127.0.0.1:{files.server_port}: ")
+    assert text.count("\n") == 0
+    assert len(files.ranges) == 1
 
 
 @pytest.mark.parametrize(

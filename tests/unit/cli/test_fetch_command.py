@@ -1,7 +1,6 @@
 """`inferload fetch`: where the file goes, what is printed, and that scenarios and studies find the file."""
 
 import hashlib
-import io
 import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -146,7 +145,7 @@ def test_ctrl_c_keeps_the_part_and_tells_how_to_go_on(
 
     monkeypatch.setattr(download, "CHUNK_BYTES", 100)
     with monkeypatch.context() as patch:
-        patch.setattr(fetch.Progress, "at", interrupt)
+        patch.setattr(fetch.Watching, "at", interrupt)
         assert main(["fetch", "sharegpt"]) == 130
     part = f"{NAME}.part"
     assert capsys.readouterr().err == f"inferload: interrupted; {part} is kept: repeat the command to continue\n"
@@ -171,37 +170,19 @@ def test_the_remedy_for_a_missing_file(path: str, remedy: str) -> None:
     assert str(missing.value).endswith(f"; {remedy}")
 
 
-class Terminal(io.StringIO):
-    def isatty(self) -> bool:
-        return True
-
-
-def test_progress_is_a_line_for_each_tenth_or_one_line_of_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("TERM", "xterm")
-    monkeypatch.setattr(fetch, "DRAW_S", 0)
-    for stream in (io.StringIO(), Terminal()):
-        progress = fetch.Progress(stream, "sharegpt", 200_000_000)
-        for done in range(0, 200_000_001, 1_000_000):
-            progress.at(done)
-        progress.note("https://me:secret@host: \x1b[2J")
-        progress.close()
-        lines = stream.getvalue().splitlines()
-        assert "secret" not in stream.getvalue()
-        if stream.isatty():
-            assert len([line for line in lines if line.startswith("\x1b[1A\x1b[2K")]) >= 200
-        else:
-            assert len(lines) == 11
-            assert lines[0].startswith("sharegpt: 20 MB of 200 MB (10 %), ")
-
-
-def test_the_speed_of_a_continued_download_is_that_of_this_command(monkeypatch: pytest.MonkeyPatch) -> None:
-    instants_ns = iter([0, 1_000_000_000, 3_000_000_000])
-    monkeypatch.setattr(fetch, "now_ns", lambda: next(instants_ns))
-    stream = io.StringIO()
-    progress = fetch.Progress(stream, "sharegpt", 100_000_000)
-    progress.at(50_000_000)
-    progress.at(60_000_000)
-    assert stream.getvalue() == "sharegpt: 60 MB of 100 MB (60 %), 5.0 MB/s, 0:08 left\n"
+def test_the_progress_is_of_what_was_left_to_download(capsys: pytest.CaptureFixture[str]) -> None:
+    shares: list[float] = []
+    watch = fetch.Watching(shares.append, 100)
+    for done in (60, 80, 100, 20, 100):  # continued, then begun anew by a server without ranges
+        watch.at(done)
+    assert shares == [0, 0.5, 1, 0, 1]
+    fetch.Watching(shares.append, 100).at(100)
+    assert shares[-1] == 0
+    watch.note("https://me:secret@host: \x1b[2J")
+    text = capsys.readouterr().err
+    assert text.startswith("inferload: https://")
+    assert "secret" not in text
+    assert "\x1b" not in text
 
 
 def test_the_pages_name_the_command() -> None:

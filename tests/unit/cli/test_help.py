@@ -6,22 +6,17 @@ import shlex
 import pytest
 
 from inferload import cli
-from inferload.base.argparse_ext import HelpfulParser, help_columns
+from inferload.base.argparse_ext import HelpfulParser, help_columns, parts_of
 from inferload.cli import reference
 
 COMMANDS = [name for group in cli.GROUPS.values() for name in group]
 WORD = r"""(?:"[^"]*"|'[^']*'|[^\s"'])+"""
 
 
-def helpful(parser: object) -> HelpfulParser:
-    assert isinstance(parser, HelpfulParser)
-    return parser
-
-
 @pytest.mark.parametrize("command", COMMANDS)
 def test_examples_stand_before_the_arguments_and_are_valid(command: str) -> None:
     for name, parser in reference.parsers(command).items():
-        text, examples = parser.format_help(), helpful(parser).examples
+        text, examples = parser.format_help(), parts_of(parser.epilog)[0].splitlines()[1:]
         assert examples, name
         assert text.index("\nExamples:\n") < re.search(r"\n(positional arguments|options|ACTION):?\n", text).start(), (
             name
@@ -52,7 +47,7 @@ def test_a_command_that_is_too_long_is_continued_as_in_a_shell(monkeypatch: pyte
     monkeypatch.setenv("COLUMNS", "60")
     parser = HelpfulParser(prog="x", epilog=f"Examples:\n  {example}  # a comment\nText\nof two lines.\n\nAnother one.")
     text = parser.format_help()
-    assert "  # a comment\n  inferload run a-long-name \\\n      --gate 'p95(ttft_ms) < 800 and more' \\\n" in text
+    assert "  # a comment\n  inferload run a-long-name --gate \\\n    'p95(ttft_ms) < 800 and more' --host \\\n" in text
     shown = text.partition("# a comment\n")[2].partition("\n\n")[0]
     assert shlex.split(shown.replace("\\\n", " ")) == shlex.split(example)
     assert text.endswith("\n\nText of two lines.\n\nAnother one.\n")

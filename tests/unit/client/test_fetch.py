@@ -16,7 +16,7 @@ from tls_peer import authority, server_context
 
 from inferload.base.errors import UsageError
 from inferload.base.http_status import EXPECTS_TLS, NO_TLS
-from inferload.base.tls import SCHEMES, TlsSettings
+from inferload.base.tls import Port, TlsSettings
 from inferload.cli import download
 from inferload.client import fetch, probe, tokenizer
 from inferload.client.client import ClientSettings
@@ -214,13 +214,14 @@ PORTS = {
     "http": (EXPECTS_TLS, "https", (tells_of_tls, speaks_tls)),
     "https": (NO_TLS, "http", (refuses_at_once, waits_for_a_head, closes_without_an_answer)),
 }
-AT = [(scheme, *row[:2], serve) for scheme, row in PORTS.items() for serve in row[2]]
+AT = [(scheme, serve) for scheme, row in PORTS.items() for serve in row[2]]
 
 
-@pytest.mark.parametrize(("scheme", "problem", "other", "serve"), AT)
-def test_an_address_with_the_other_scheme(port: Any, scheme: str, problem: str, other: str, serve: Any) -> None:
+@pytest.mark.parametrize(("scheme", "serve"), AT)
+def test_an_address_with_the_other_scheme(port: Any, scheme: str, serve: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every client names the scheme to use: of turns, of metrics pages, and of downloads."""
-    at = port(serve)
+    at, (problem, other, _) = port(serve), PORTS[scheme]
+    monkeypatch.setattr(download, "TIMEOUT_S", 1.0)
     with pytest.raises(UsageError) as raised:
         probe.model_list(ClientSettings(Target.parse(f"{scheme}://{at}/x"), "m"))
     assert str(raised.value).endswith(f"{scheme}://{at}: {problem}; use {other}://{at}/x")
@@ -246,9 +247,8 @@ def test_a_slow_tls_port_is_none_of_plain_http(port: Any, reply: bytes) -> None:
             sock.recv(65_536)
             sock.sendall(reply)
 
-    authority = port(answer)
-    host, _, number = authority.partition(":")
-    assert not SCHEMES["https"].speaks_other(authority, lambda: socket.create_connection((host, int(number))))
+    host, _, number = port(answer).partition(":")
+    assert not Port("https", host, int(number)).speaks_other()
 
 
 @pytest.mark.parametrize(

@@ -711,8 +711,8 @@ def test_servers_can_be_selected_by_variant(state: Path, capsys: pytest.CaptureF
         known = (
             f"known servers: tiny-(all|baseline) at http://127.0.0.1:{min(first, second)}, .*; select one with --port$"
         )
-        with pytest.raises(UsageError, match=rf"^tiny-ngram: no server is of this variant; {known}"):
-            deploy("down", "tiny-ngram")
+        with pytest.raises(UsageError, match=rf"^llama31-fp8: no server is of this variant; {known}"):
+            deploy("down", "llama31-fp8")
         with pytest.raises(UsageError, match=r"^tiny-all: already selects a server; remove the name"):
             deploy("down", "tiny-all", "--port", str(first))
         assert deploy("down", "tiny-all") == 0

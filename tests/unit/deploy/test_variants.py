@@ -31,6 +31,7 @@ from inferload.deploy.simulator import flags as simulator_flags
 from inferload.deploy.variants.variant import Variant, bundled, changed, document, family_of, named
 from inferload.deploy.vllm.arguments import REFUSED, REFUSED_VALUES, faults, to_argv
 from paths import ROOT
+from ports import unused_port
 
 from inferload import cli
 from inferload.base.errors import UsageError
@@ -336,6 +337,24 @@ def test_a_set_served_model_name_replaces_the_model(engine: str) -> None:
         assert argv[argv.index("--served-model-name") + 1] == "mine"
     extra = line_of(ServerSpec(engine, "tiny", variant=named("tiny-all"), extra=("--served-model-name=x",))).argv
     assert [word for word in extra if "served" in word] == ["--served-model-name=x"]
+
+
+def test_a_variant_that_cannot_run_here_names_commands_to_copy(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The rehearsal with the same settings, and the script for another host, which is printed."""
+    monkeypatch.setattr("inferload.deploy.launcher.machine_checks.gpus", lambda _visible: [])
+    words = ["deploy", "up", "llama31-base", "--set", "max-num-seqs=8"]
+    assert cli.main([*words, "--engine", "vllm", "--port", str(unused_port())]) == 2
+    problem, rehearsal, elsewhere = capsys.readouterr().err.rstrip().split("; ")
+    assert problem.endswith("nvidia-smi lists none on this machine")
+    assert rehearsal == f"rehearse it: inferload {shlex.join(words)} --engine simulator"
+    assert cli.build_parser("deploy").parse_args(shlex.split(rehearsal.partition(": ")[2])[1:]).engine == "simulator"
+    script = elsewhere.removeprefix("on a host with GPUs: inferload ").removesuffix(" | ssh HOST sh")
+    assert cli.main(shlex.split(script)) == 0
+    text = capsys.readouterr().out
+    assert text.startswith("#!/bin/sh\n")
+    assert "--max-num-seqs 8" in text
 
 
 def test_unknown_gpu_properties_do_not_fail_the_check(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -64,8 +64,8 @@ def test_a_report_writes_junit_markdown_and_annotations(
     assert cli.main(["report", str(folder), *files]) == 0
     assert capsys.readouterr().err.splitlines() == [
         "::error title=inferload::r: failed: 2 of 4 gates failed",
-        "::warning title=inferload::r: inconclusive, passed: p50(ttft_ms) < 60: is 58 (95 %25: 55 to 64)",
-        "::error title=inferload::r: inconclusive, FAILED: p99(ttft_ms) < 100: is 130 (95 %25: over 90)",
+        "::warning title=inferload::r: inconclusive, passed: p50(ttft_ms) < 60: is 58 ms (95 %25: 55 to 64 ms)",
+        "::error title=inferload::r: inconclusive, FAILED: p99(ttft_ms) < 100: is 130 ms (95 %25: over 90 ms)",
         "::error title=inferload::r: FAILED: mean(tpot_ms) < 9: is not known (tpot_ms is not known)",
     ]
     (suite,) = ElementTree.parse(tmp_path / "o" / "j.xml").getroot()
@@ -74,7 +74,7 @@ def test_a_report_writes_junit_markdown_and_annotations(
     assert {case.get("classname") for case in suite.iter("testcase")} == {"smoke"}
     page = (tmp_path / "o" / "g.md").read_text()
     assert page.splitlines()[0] == "**r**: failed: 2 of 4 gates failed"
-    assert "| r | `p50(ttft_ms) < 60` | 58 | 55 to 64 | inconclusive, passed |" in page
+    assert "| r | `p50(ttft_ms) < 60` | 58 ms | 55 to 64 ms | inconclusive, passed |" in page
     assert (tmp_path / "step.md").read_text() == page
     assert (tmp_path / "o" / "message.txt").read_text().splitlines()[:2] == [
         "failed: 2 of 4 gates failed",
@@ -136,7 +136,10 @@ def test_junit_has_one_failure_for_each_failed_gate(
 
 def test_the_explanation_of_an_outcome_is_short() -> None:
     document = summary(GATES, "suspect")
-    gates = "gates that failed: p99(ttft_ms) < 100: is 130 (95 %: over 90), mean(tpot_ms) < 9: is not known (tpot_ms is not known)"
+    gates = (
+        "gates that failed: p99(ttft_ms) < 100: is 130 ms (95 %: over 90 ms), "
+        "mean(tpot_ms) < 9: is not known (tpot_ms is not known)"
+    )
     assert ci.explanation(summaries.summary(document), 3) == [gates, "suspect: the client was late"]
     errors = [
         {"failure": name, "status": None, "class": "chat", "at_s": 1.0, "text": f"it {name}", "worker": None}

@@ -33,7 +33,7 @@ from inferload.results.statistics.intervals import Interval, mean_interval, quan
 from inferload.results.summary import exact_block
 from inferload.results.verdict import gates as gating
 from inferload.results.verdict.gate_decision import ABOVE, BELOW
-from inferload.results.verdict.gate_text import interval_and_note
+from inferload.results.verdict.gate_text import interval_and_note, value_text
 from inferload.run.process import run_spec
 from inferload.scenario import scenario as scenarios
 from inferload.scenario.files.yaml_text import ScenarioError
@@ -552,3 +552,25 @@ def test_the_gate_reference_is_generated() -> None:
         assert f"| `{name}` |" in tables
     for text in re.findall(r"^\| `(.+?)` \| ", page.partition("## Confidence intervals")[0], re.MULTILINE):
         parse(text)
+
+
+@given(value=st.floats(0, 1e6), limit=st.sampled_from((0.5, 10.0, 499.96, 500.0, 30_000.0)))
+def test_a_value_is_told_apart_from_its_limit(value: float, limit: float) -> None:
+    shown = parse(f"p95(ttft_ms) < {limit}").shown(value)
+    assert shown.endswith(" ms")
+    assert (shown == parse(f"p95(ttft_ms) < {limit}").shown(limit)) <= (value == pytest.approx(limit, rel=1e-12))
+
+
+@pytest.mark.parametrize(
+    ("gate", "value", "text"),
+    [
+        ("p95(ttft_ms) < 500", 412.3, "412 ms"),
+        ("p95(ttft_ms) < 500", 499.96, "499.96 ms"),
+        ("output_tok_per_s > 300", 310.1, "310 tok/s"),
+        ("failed_ratio < 0.01", 0.02778, "0.0278"),
+        ("p95(ttft_ms) < 500", None, "not known"),
+        ("abort_on failed_ratio > 0.5 for 5s", 0.75, "0.75"),
+    ],
+)
+def test_a_value_has_its_unit(gate: str, value: float | None, text: str) -> None:
+    assert value_text(GateResult(gate=gate, value=value, passed=False), value) == text

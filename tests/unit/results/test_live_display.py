@@ -62,7 +62,7 @@ def test_a_frame_has_state_outcome_and_time_series() -> None:
         (snapshot(1.0), [], "passing so far"),
         (snapshot(1.0, failed=2), [], "failing so far · 2 turns failed"),
         (snapshot(1.0, failed=2), [HOLDS], "passing so far · 1 of 1 gate hold · 2 turns failed"),
-        (snapshot(1.0), [HOLDS, FAILS], "failing so far · 1 of 2 gates hold · p99(itl_ms) < 50 (61.25)"),
+        (snapshot(1.0), [HOLDS, FAILS], "failing so far · 1 of 2 gates hold · p99(itl_ms) < 50 (61.2 ms)"),
         (snapshot(1.0, lost=("w1",)), [HOLDS], "workers lost · 1 of 1 gate hold"),
     ],
 )
