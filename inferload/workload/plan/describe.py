@@ -4,6 +4,7 @@ The figures are those of the drawn sessions of the seed within the phases of the
 """
 
 import json
+import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
@@ -115,7 +116,7 @@ def _defaults(scenario: Scenario) -> Iterator[str]:
                 isinstance(value, dict) and "dist" in value and not key.endswith("_s")
             )
             if is_amount and value:
-                yield f"{name}{key}: {json.dumps(value)}".replace('"', "")
+                yield f"{name}{key}: {re.sub(_NOT_WRITTEN, '', json.dumps(value))}"
 
 
 def fixed_load_rows(scenario: Scenario) -> list[Row]:
@@ -331,6 +332,7 @@ def _numbers(scenario: Scenario, load: loads.PlannedLoad) -> list[str]:
 
 
 _WHEN_PRINTED = "a percentile is marked while fewer than 10 turns lie beyond it: p50 below 20 turns, p99 below 1,000"
+_NOT_WRITTEN = r'"|\.0\b'  # in JSON, of what a file has
 _REQUIRED_TURNS = {"p50": 20, "p90": 100, "p95": 200, "p99": 1_000, "p99.9": 10_000}
 
 
