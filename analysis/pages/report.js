@@ -40,7 +40,7 @@
 
   // Select ticks of a logarithmic axis whose labels do not overlap.
   function clear(axis, width) {
-    const [low, high] = axis.range, values = [], texts = [];
+    const [low, high] = axis.range || [axis.tickvals[0], axis.tickvals.at(-1)].map(Math.log10), values = [], texts = [];
     let free = -Infinity;
     axis.tickvals.forEach((value, i) => {
       const at = (Math.log10(value) - low) / (high - low) * width, half = axis.ticktext[i].length * 3.5 + 4;
@@ -52,13 +52,15 @@
     return Object.assign(axis, { tickvals: values, ticktext: texts, tickangle: 0 });
   }
 
-  // Smaller margins and fonts on narrow pages.
+  // Smaller margins and fonts on narrow pages. The inner width of a phone is that of the charts while they are wider than its screen.
+  const isNarrow = () => root.clientWidth < 640;
   function fitted(layout, width) {
-    if (window.innerWidth < 640) {
+    if (isNarrow()) {
       layout.margin = Object.assign({}, layout.margin, { l: 62, r: 10 });
       layout.font.size = 10.5;
       for (const axis of Object.keys(layout).filter((name) => name.startsWith("xaxis"))) {
         layout[axis].nticks = 5;
+        if (layout[axis].type === "category") layout[axis].tickangle = 0;
         if (layout[axis].type === "log" && layout[axis].tickvals) layout[axis] = clear(Object.assign({}, layout[axis]), 0.65 * width);
       }
     }
@@ -94,7 +96,7 @@
     const layout = withLegends(fitted(plain, chart.clientWidth), figure.data, chart.clientWidth);
     set(layout, colours(layout));
     chart.style.minHeight = `${layout.height}px`;
-    return Plotly.react(chart, figure.data, layout, Object.assign({ displayModeBar: window.innerWidth >= 640 }, OPTIONS));
+    return Plotly.react(chart, figure.data, layout, Object.assign({ displayModeBar: !isNarrow() }, OPTIONS));
   }
 
   // Save a chart as shown, with its title and background.
@@ -265,12 +267,12 @@
   }
   document.querySelectorAll("details").forEach((details) => details.addEventListener("toggle", drawVisible));
   // Legends have other lines at another width.
-  let width = window.innerWidth, soon;
-  window.addEventListener("resize", () => {
-    if (window.innerWidth === width) return;
-    width = window.innerWidth;
+  let width = root.clientWidth, soon;
+  new ResizeObserver(() => {
+    if (root.clientWidth === width) return;
+    width = root.clientWidth;
     clearTimeout(soon);
     soon = setTimeout(() => charts.filter((chart) => chart.shown && chart.checkVisibility()).forEach((chart) => draw(chart, chart.shown)), 100);
-  });
+  }).observe(root);
   drawVisible();
 })();

@@ -149,8 +149,8 @@ def _lines(document: SearchDocument) -> list[PlotlyDict]:
     shapes = [_across("y2", 100.0), *(_across("y", 100 * share) for share in sorted(shares))]
     answer = document.answer
     for level, colour in () if answer is None else ((answer.holds, GREEN), (answer.breaks, RED)):
-        if level is not None:
-            ends = {"xref": "x", "yref": "paper", "x0": level, "x1": level, "y0": 0, "y1": 1}
+        for panel in _PANELS if level is not None else ():  # not through the legends between them
+            ends = {"xref": "x", "yref": f"y{panel} domain", "x0": level, "x1": level, "y0": 0, "y1": 1}
             shapes.append({"type": "line", **ends, "line": {"color": colour, "width": 1.4, "dash": "solid"}})
     return shapes
 

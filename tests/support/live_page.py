@@ -207,12 +207,6 @@ class LivePage(LocustPage):
 
     # -- actions
 
-    def choose_first(self, scenario: str) -> None:
-        """Select a scenario at the top of the form, and wait for its load."""
-        self.until(lambda: self.browser.find_elements(By.ID, "inferload-scenario-select"), "the select of scenarios")
-        Select(self.browser.find_element(By.ID, "inferload-scenario-select")).select_by_visible_text(scenario)
-        self.until(lambda: self.load_words().startswith(f"{scenario}: "), f"the load of {scenario}")
-
     def begin(self, users: int) -> None:
         """Start a run with all users at once."""
         self.fill(userCount=str(users), spawnRate=str(users))
@@ -350,7 +344,7 @@ def walk(
     page: LivePage, folder: Path, scenario: str, levels: Levels = Levels(), watched: Callable[[], None] | None = None
 ) -> dict[str, Any]:
     """Choose a scenario, and start, watch, steer and stop a run. Return its summary. `watched`: called during the run."""
-    page.choose_first(scenario)
+    page.choose(scenario)
     page.begin(levels.first)
     _drawn_in_time(page)
     before, after = page.browser.execute_script(_STOP_PLACES)

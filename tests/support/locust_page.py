@@ -70,7 +70,8 @@ class LocustPage:
 
     def scenarios(self) -> list[str]:
         """Return the scenarios of the select."""
-        return [option.get_attribute("value") or "" for option in self._scenario().options]
+        select = Select(self.browser.find_element(By.NAME, "scenario"))
+        return [option.get_attribute("value") or "" for option in select.options]
 
     def field_error(self) -> str:
         """Return the error at a field of the form; empty if there is none."""
@@ -108,13 +109,9 @@ class LocustPage:
         return True
 
     def choose(self, scenario: str) -> None:
-        """Select a scenario in the custom parameters; wait until the form has its values."""
-        summary = self.browser.find_elements(By.CSS_SELECTOR, ".MuiAccordionSummary-root")[-1]
-        if summary.get_attribute("aria-expanded") != "true":
-            summary.click()
-        field = self.browser.find_element(By.NAME, "scenario")
-        self.until(field.is_displayed, "the select of scenarios")
-        self._scenario().select_by_value(scenario)
+        """Select a scenario at the top of the form; wait until the form has its values."""
+        self.until(lambda: self.browser.find_elements(By.ID, "inferload-scenario-select"), "the select of scenarios")
+        Select(self.browser.find_element(By.ID, "inferload-scenario-select")).select_by_visible_text(scenario)
         self.until(lambda: self.load_words().startswith(f"{scenario}: "), f"the values of {scenario}")
 
     def fill(self, **fields: str) -> None:
@@ -145,9 +142,6 @@ class LocustPage:
     def submit(self) -> None:
         """Press START or UPDATE."""
         self.click(f"{_FORM}//button[@type='submit']")
-
-    def _scenario(self) -> Select:
-        return Select(self.browser.find_element(By.NAME, "scenario"))
 
     def _responds(self) -> bool:
         parts = urlsplit(self.url)

@@ -1,6 +1,7 @@
 """What a reader sees of an open page: texts that are cut or lie on each other, measured on the DOM, and axe-core's findings."""
 
 import functools
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,8 @@ from chromium import Browser
 
 WIDTHS = (390, 1440, 1920)  # phone, laptop, desktop
 HEIGHT = 900
+# Parts of its page that Locust alone renders: buttons of the header (one without a name, one of a low contrast) and of dialogs.
+LOCUST_ALONE = "header, .MuiIconButton-root"
 AXE = Path(__file__).parent.parent.parent / ".cache" / "axe" / "axe_playwright_python" / "axe.min.js"  # make browser
 
 # Texts may share a third of their height: boxes of lines are higher than their letters. A text that its `title` repeats may be cut.
@@ -79,10 +82,11 @@ return {width: document.documentElement.scrollWidth, window: wide, cut: [...new 
 """
 
 _AXE = """
-const [within, done] = arguments;
+const [within, besides, done] = arguments;
 const only = {type: 'tag', values: ['wcag2a', 'wcag2aa', 'wcag21a', 'wcag21aa', 'best-practice']};
 const places = nodes => nodes.slice(0, 3).map(({target}) => target.join(' ')).join(', ');
-axe.run(within || document, {runOnly: only, resultTypes: ['violations']}).then(({violations}) => done(violations
+const context = {include: [within || 'html'], exclude: besides ? [besides] : []};
+axe.run(context, {runOnly: only, resultTypes: ['violations']}).then(({violations}) => done(violations
   .filter(({impact}) => ['serious', 'critical'].includes(impact))
   .map(({id, impact, nodes}) => `${id} (${impact}): ${places(nodes)}, ${nodes.length} in all`)),
   error => done([String(error)]));
@@ -116,11 +120,24 @@ def faults(browser: Browser, width: int, within: str = "", colours: str = "light
     )
 
 
-def axe_findings(browser: Browser, within: str = "") -> list[str]:
-    """Return axe-core's serious and critical findings of the open page. `within`: CSS selector."""
+def axe_findings(browser: Browser, within: str = "", besides: str = "") -> list[str]:
+    """Return axe-core's serious and critical findings of the open page. `within`, `besides`: CSS selectors."""
     browser.execute_script(_axe_source())
-    findings: list[str] = browser.execute_async_script(_AXE, within)
-    return findings
+    found: list[str] = browser.execute_async_script(_AXE, within, besides)
+    return found
+
+
+def findings(
+    browser: Browser, widths: Sequence[int] = WIDTHS, besides: str = "", colours: str = "light"
+) -> dict[int, list[str]]:
+    """Return what `faults` and `axe_findings` find at each width, by width; then the window is as at the start of the browser."""
+    try:
+        found = {
+            width: faults(browser, width, colours=colours) + axe_findings(browser, besides=besides) for width in widths
+        }
+    finally:
+        chromium.show_as_started(browser)
+    return {width: texts for width, texts in found.items() if texts}
 
 
 @functools.cache

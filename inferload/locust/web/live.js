@@ -161,6 +161,7 @@
     _table(title, heads) {
       const section = element("section");
       const scroll = element("div", "il-scroll");
+      scroll.tabIndex = 0; // a table that is wider than the page can be scrolled by the keyboard
       const table = element("table");
       if (title) table.setAttribute("aria-label", title);
       const row = element("tr");
@@ -307,7 +308,7 @@
         this.reasons.dataset.texts = lines.join("\n");
         this.reasons.replaceChildren(...lines.map((text) => element("li", "", text)));
       }
-      this.measurement.hidden = !state.measurement;
+      this.measurement.hidden = !state.measurement || lines.some((line) => state.measurement.endsWith(line)); // said once
       setText(this.measurement, state.measurement ? `Client: ${state.measurement}` : "");
       const words = state.bottlenecks.map(({ target, code, probable, since_s, now, evidence }) => {
         const server = state.bottlenecks.length > 1 ? `${target}: ` : "";
@@ -348,7 +349,8 @@
       const measured = state.run.over ? (rowOf(this.filters.class || null) ?? state.rows[0]) : null;
       for (const { key, share: ofOne, server, text, box } of this.tileOf) {
         const value = measured ? (measured[key] ?? null) : store.newest(key);
-        box.hidden = measured ? !(key in measured) : server && !store.has(key);
+        // An open loop has no users, and a server does not report all.
+        box.hidden = measured ? !(key in measured) : (server || key === "users") && !store.has(key);
         setText(text, number(value === null ? null : value * (ofOne ? 100 : 1)));
       }
       this.tiles.setAttribute("aria-label", measured ? "Figures of the measure phase" : "Figures of the last 10 s");

@@ -179,6 +179,7 @@
         const value = store.at(item.key, index);
         const text = number(value === null ? null : value * this.factor);
         item.value.textContent = text;
+        item.value.parentElement.hidden = !store.has(item.key); // such as the users of an open loop
         words.push(`${item.label} ${text}`);
       }
       this.canvas.setAttribute("aria-label", `Chart of ${this.spec.title}: ${words.join(", ")}`);

@@ -13,9 +13,9 @@
   const colours = {
     trouble: "#b71c1c",
     failed: "#b71c1c",
-    "stopped early": "#e65100",
+    "stopped early": "#bf4300",
     invalid: "#b71c1c",
-    suspect: "#e65100",
+    suspect: "#bf4300",
     passed: "#1b5e20",
     run: "#37474f",
   };
@@ -26,7 +26,7 @@
     const anchor = document.createElement("a");
     anchor.textContent = text;
     anchor.href = address;
-    anchor.style.cssText = "color:inherit;pointer-events:auto;margin-left:14px;text-decoration:underline";
+    anchor.style.cssText = "display:inline-block;color:inherit;pointer-events:auto;margin-left:14px;text-decoration:underline";
     return anchor;
   };
   // Clicks pass through to the page, except on links.

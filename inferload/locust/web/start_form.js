@@ -32,11 +32,25 @@
     input.dispatchEvent(new Event(input instanceof HTMLSelectElement ? "change" : "input", { bubbles: true }));
   };
 
-  // A select at the top of the form that mirrors the one among the custom parameters.
+  // Locust writes the help of a parameter into its label, where it is cut: it goes below the field. React keeps the nodes.
+  const explain = (form) => {
+    for (const label of form.querySelectorAll(".MuiAccordion-root .MuiFormControl-root label")) {
+      const [, name, help] = /^([^(]+) \((.*)\)$/s.exec(label.firstChild?.nodeValue ?? "") ?? [];
+      if (!name) continue;
+      const box = label.closest(".MuiFormControl-root");
+      for (const node of [label, box.querySelector("legend span")]) if (node?.firstChild) node.firstChild.nodeValue = name;
+      const text = make("div", `${label.htmlFor || label.id}-help`, "font:13px/1.4 system-ui,sans-serif;opacity:.85;margin-top:4px", help);
+      box.append(text);
+      box.querySelector("input, select, textarea")?.setAttribute("aria-describedby", text.id);
+    }
+  };
+
+  // A select at the top of the form, in place of the one among the custom parameters.
   const head = (form) => {
     const existing = form.querySelector("#inferload-scenario");
     if (existing) return existing;
     const source = scenarioOf(form);
+    source.closest(".MuiFormControl-root").style.display = "none";
     const box = make("div", "inferload-scenario", BOX);
     const label = make("label", "inferload-scenario-label", "font-weight:600", "Scenario");
     const select = make("select", "inferload-scenario-select", FIELD);
@@ -61,6 +75,7 @@
     box.append(label, select, text("inferload-about"), text("inferload-load"), note, refused, runs);
     form.firstElementChild.prepend(box);
     form.querySelector(".MuiAccordion-root").before(gates());
+    explain(form);
     return box;
   };
   const gates = () => {

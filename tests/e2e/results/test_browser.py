@@ -9,6 +9,7 @@ from pathlib import Path
 import chromium
 import locust_process
 import pytest
+import screens
 from e2e_runs import FILES, marks_of
 from live_page import OpenPage
 from locust_page import LocustPage
@@ -64,6 +65,7 @@ def test_runs_by_hand(open_page: OpenPage, simulator: Callable[..., Simulator], 
     page.submit()
     page.until(lambda: "did you mean ttft_ms?" in page.field_error(), "the refused gate, at its field")
     assert page.line() == outcome, "a refused start leaves the last outcome"
+    assert screens.findings(page.browser, screens.WIDTHS[:1], screens.LOCUST_ALONE) == {}
     page.fill(gates="p95(ttft_ms) < 900")
     page.choose("chat-open")
     assert page.load_values() == ("2", "2", "300s")
@@ -160,7 +162,7 @@ def assert_list_is_sorted_and_filtered(page: LocustPage) -> None:
     (value,) = browser.execute_script(COLUMN, "TTFT p95, ms")
     points = browser.find_elements(By.CSS_SELECTOR, "#trend li a")
     assert len(points) == (0 if value.startswith("(") else 1)  # a trend leaves out invalid runs
-    browser.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+    assert screens.findings(browser, screens.WIDTHS[:1]) == {}
 
 
 def users_of(history: Path) -> list[int]:

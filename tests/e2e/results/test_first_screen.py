@@ -96,8 +96,7 @@ def test_no_text_is_cut_or_lies_on_another(
 ) -> None:
     show(kind, SCREENS[0])  # opens the page if it is not open
     assert browser.current_url == pages[kind].as_uri() or browser.get(pages[kind].as_uri()) is None
-    assert {width: found for width in screens.WIDTHS if (found := screens.faults(browser, width))} == {}
-    assert screens.axe_findings(browser) == []
+    assert screens.findings(browser) == {}
 
 
 @pytest.fixture(scope="module")

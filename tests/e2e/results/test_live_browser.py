@@ -7,6 +7,7 @@ from pathlib import Path
 import live_page
 import locust_process
 import pytest
+import screens
 from chromium import Browser
 from live_page import LivePage, OpenPage
 from selenium.webdriver.common.by import By
@@ -149,7 +150,7 @@ def test_own_tasks_are_watched(open_page: OpenPage, simulator: Callable[..., Sim
     locustfile = tmp_path / "mine.py"
     locustfile.write_text(TASKS)
     page = open_page("--host", simulator(*PACE).url, "--gate", "p95(ttft_ms) < 90000", locustfile=locustfile)
-    page.choose_first("locustfile")
+    page.choose("locustfile")
     page.begin(10)
     page.open_tab()
     page.until(lambda: int(page.table("Other requests").get("GET /v1/models", {}).get("Sent", 0)), "other requests")
@@ -160,6 +161,7 @@ def test_own_tasks_are_watched(open_page: OpenPage, simulator: Callable[..., Sim
     assert page.limits_above("TTFT, ms") == "↑ limit 90,000"
     assert page.key() == ["Phase or step", "▲ Change of the load", "Limit of SLO or gate (↑ above the axis)"]
     assert page.browser.execute_script(CLASSES_BEFORE_CHARTS)
+    assert screens.findings(page.browser, screens.WIDTHS[:1], screens.LOCUST_ALONE) == {}
     page.steer("Stop run")
     summary = live_page.ended(page, tmp_path / "run")
     live_page.assert_figures(page, summary)
@@ -227,6 +229,7 @@ def test_a_steered_open_loop_that_fails_is_shown_as_failed(
     assert "http_5xx" in page.browser.execute_script(REASONS)[0]
     failures = "Failed turns, /s"
     page.until(lambda: "http_5xx" in page.labels().get(failures, ""), "the chart of failures")
+    assert screens.findings(page.browser, screens.WIDTHS[:1], screens.LOCUST_ALONE) == {}
     page.steer("Stop run")
     summary = live_page.ended(page, tmp_path / "run")
     assert summary["outcome"]["state"] == "failed"

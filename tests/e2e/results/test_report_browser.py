@@ -9,11 +9,13 @@ from typing import Any
 
 import chromium
 import pytest
+import run_kinds
 import screens
 import synthetic_run as synthetic
 from chromium import Browser
 from inferload.analysis.report import report
 from locust_page import LocustPage
+from small_study import STUDY
 
 from inferload import cli
 from inferload.results.open_run import OpenRun
@@ -25,6 +27,8 @@ CHARTS = ["over-time", "spectrum", "where-from", "prompts", "itl-heat", "lanes"]
 DRAWN = "return [...document.querySelectorAll('.plot')].filter(plot => plot.layout).map(plot => plot.dataset.picture)"
 OPEN = "return [...document.querySelectorAll('details[open]')].map(group => group.id || group.parentElement.id)"
 GROUPS = ["load-and-latency", "server", "client-side", "raw"]
+OPEN_ALL = "document.querySelectorAll('details').forEach(details => { details.open = true; })"
+ALL_DRAWN = "return [...document.querySelectorAll('.plot')].every(plot => plot.layout)"
 SIZES = "return [...document.querySelectorAll('.plot')].map(plot => [plot.clientWidth, plot.clientHeight])"
 
 
@@ -115,14 +119,46 @@ def test_a_comparison_with_long_names_fits_each_screen(browser: Browser, tmp_pat
     ]
     assert cli.main(["compare", *map(str, runs), "--write", str(tmp_path)]) == 0
     page = LocustPage(browser, (tmp_path / "comparison.html").as_uri())
+    browser.get(page.url)
+    page.until(lambda: chromium.is_drawn(browser), "the chart")
+    assert screens.findings(browser) == {}
+    assert "61 times as high" in browser.find_element("css selector", ".verdict span").text
+
+
+@pytest.mark.parametrize(
+    "kind", ["search", *(pytest.param(kind, marks=pytest.mark.soak) for kind in run_kinds.KINDS if kind != "search")]
+)
+def test_charts_of_every_kind_fit_each_screen(browser: Browser, tmp_path: Path, kind: str) -> None:
+    assert_charts_fit(browser, run_kinds.KINDS[kind](tmp_path / "run"))
+
+
+@pytest.mark.soak
+@pytest.mark.usefixtures("forked_programs")
+def test_pages_of_a_study_of_its_part_and_of_an_ab_fit_each_screen(browser: Browser, tmp_path: Path) -> None:
+    file = tmp_path / "small.yaml"
+    file.write_text(STUDY)
+    assert cli.main(["study", str(file), "--into", str(tmp_path / "study")]) == 0
+    sides = ["fast=--ttft-ms 20 --itl-ms 10", "slow=--ttft-ms 25 --itl-ms 10"]
+    words = ["--scenario", "smoke", "--clock", "virtual", "--pairs", "3", "--duration", "5s"]
+    assert cli.main(["ab", *sides, *words, "--into", str(tmp_path / "ab")]) == 0
+    for page in ("study/index.html", "study/only/index.html", "ab/comparison/comparison.html"):
+        assert_charts_fit(browser, tmp_path / page)
+
+
+def assert_charts_fit(browser: Browser, path: Path) -> None:
+    """Open a page on a phone, and open its groups; then measure it at each width."""
+    page = LocustPage(browser, path.as_uri())
+    chromium.complaints(browser)
+    chromium.show_as(browser, screens.WIDTHS[0], screens.HEIGHT, "light")
     try:
         browser.get(page.url)
-        page.until(lambda: chromium.is_drawn(browser), "the chart")
-        assert {width: found for width in screens.WIDTHS if (found := screens.faults(browser, width))} == {}
-        assert screens.axe_findings(browser) == []
-        assert "61 times as high" in browser.find_element("css selector", ".verdict span").text
+        page.until(lambda: chromium.is_drawn(browser), "the charts that can be seen")
+        browser.execute_script(OPEN_ALL)
+        page.until(lambda: browser.execute_script(ALL_DRAWN) and chromium.is_drawn(browser), "all charts")
+        assert screens.findings(browser) == {}, path.name
     finally:
         chromium.show_as_started(browser)
+    assert chromium.complaints(browser) == []
 
 
 def slower_by(factor: float) -> dict[str, Any]:
