@@ -138,15 +138,9 @@ class AbRun:
 def planned(plan: AbPlan) -> list[AbRun]:
     """Return all runs in order: pair by pair, the sides of a pair in a drawn order."""
     of = {**{side: side for side in plan.sides}, **plan.controls}
-    changes = PRESETS[plan.preset].set if plan.preset else ()
+    changes = dict.fromkeys(plan.controls, PRESETS[plan.preset].set if plan.preset else ())
     return [
-        AbRun(
-            of[name],
-            plan.sides[of[name]],
-            pair.seed,
-            f"{name}/{pair.number:03d}",
-            changes if name in plan.controls else (),
-        )
+        AbRun(of[name], plan.sides[of[name]], pair.seed, f"{name}/{pair.number:03d}", changes.get(name, ()))
         for pair in pairs.drawn(f"{plan.seed}/ab", plan.pairs, list(of))
         for name in pair.order
     ]
