@@ -26,12 +26,9 @@ def server_objects(plan: Server, values: Mapping[str, Any]) -> list[Object]:
     """Return the Deployment, Service, and the volume of weights for vLLM. `values`: of `Server.values`."""
     is_vllm = plan.engine == "vllm"
     environment = [{"name": name, "value": escape([str(value)])[0]} for name, value in plan.variant.environment.items()]
-    values = {
-        **values,
-        "server_command": escape(plan.command()),
-        "resources": {"limits": {"nvidia.com/gpu": plan.gpus}} if plan.gpus else None,
-    }
-    models, deployment, service = documents("server.yaml", values)
+    resources = {"limits": {"nvidia.com/gpu": plan.gpus}} if plan.gpus else None
+    own = {"server_command": escape(plan.command()), "resources": resources}
+    models, deployment, service = documents("server.yaml", {**values, **own})
     pod = deployment["spec"]["template"]["spec"]
     server = pod["containers"][0]
     server["env"] = [*environment, *server["env"]]

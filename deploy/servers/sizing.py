@@ -99,11 +99,8 @@ def _placed(variant: Variant) -> Preset:
     """Return the variant's preset with its own model, if known, and no more memory than its card has."""
     preset = hardware.find(variant.simulated_as)
     memory_bytes = min(preset.device.memory_bytes, variant.hardware.memory_gib * GIB)
-    return replace(
-        preset,
-        model=hardware.shape_of(variant.model) or preset.model,
-        device=replace(preset.device, memory_bytes=memory_bytes),
-    )
+    model = hardware.shape_of(variant.model) or preset.model
+    return replace(preset, model=model, device=replace(preset.device, memory_bytes=memory_bytes))
 
 
 def rows(sizing: Sizing) -> list[tuple[str, str]]:

@@ -38,6 +38,9 @@ def json_object(text: str) -> dict[str, Any]:
     return value
 
 
+_JSON: Any = {"type": json_object, "default": {}, "metavar": "JSON"}
+
+
 def add_known(parser: argparse.ArgumentParser) -> None:
     """Add the options that have an effect."""
     parser.add_argument("model_tag", nargs="?", metavar="MODEL", help="name of the served model")
@@ -50,72 +53,44 @@ def add_known(parser: argparse.ArgumentParser) -> None:
 
 def _add_server(group: argparse._ArgumentGroup) -> None:
     add = group.add_argument
-    add("--host", default="127.0.0.1", help="address to listen on (%(default)s)")
-    add("--port", type=int, default=8000, help="port to listen on; 0: any free port (%(default)s)")
+    _value(group, "--host", "127.0.0.1", "address to listen on")
+    _value(group, "--port", 8000, "port to listen on; 0: any free port")
     add("--api-key", help="required API key (default: VLLM_API_KEY of the environment)")
     add("--tls-cert", "--ssl-certfile", type=Path, metavar="PEM", help="serve TLS with this certificate")
     add("--tls-key", "--ssl-keyfile", type=Path, metavar="PEM", help="private key, unless in the certificate file")
     _flag(group, "--enable-prompt-tokens-details", True, "report cached_tokens in usage")
     _flag(group, "--enable-per-request-metrics", True, "report the timings of a request with its usage")
-    add("--custom-histogram-buckets", type=json_object, default={}, metavar="JSON",
-        help='histogram bounds by family, such as {"request_latency": [0.01, 0.1, 1]}')  # fmt: skip
+    bounds = 'histogram bounds by family, such as {"request_latency": [0.01, 0.1, 1]}'
+    add("--custom-histogram-buckets", **_JSON, help=bounds)
     add("--exit-after-s", type=float, metavar="S", help="exit after this time")
 
 
 def _add_answers(group: argparse._ArgumentGroup) -> None:
     add = group.add_argument
     add("--reasoning-parser", default="", metavar="NAME", help="chat answers start with reasoning (any name)")
-    add("--reasoning-mean-tokens", type=float, default=64.0, help="mean number of reasoning tokens (%(default)s)")
-    add(
-        "--default-chat-template-kwargs",
-        type=json_object,
-        default={},
-        metavar="JSON",
-        help='only "enable_thinking" has an effect',
-    )
+    _value(group, "--reasoning-mean-tokens", 64.0, "mean number of reasoning tokens")
+    add("--default-chat-template-kwargs", **_JSON, help='only "enable_thinking" has an effect')
     add("--tool-call-parser", default="", metavar="NAME", help="chat answers may call tools (any name)")
     _flag(group, "--enable-auto-tool-choice", False, 'accept tool_choice "auto"')
-    add(
-        "--corrupt-answers",
-        type=corruption.shares,
-        default={},
-        metavar="KIND=SHARE,...",
-        help=f"corrupt shares of the answers while others are in flight: {', '.join(corruption.KINDS)}",
-    )
-    add(
-        "--image-tokens",
-        type=int,
-        default=0,
-        metavar="N",
-        help="tokens per image in a chat; 0: images are refused (%(default)s)",
-    )
-    add(
-        "--tool-call-share",
-        type=float,
-        default=0.5,
-        help="share of answers with tool calls if the choice is auto (%(default)s)",
-    )
+    shares = f"corrupt shares of the answers while others are in flight: {', '.join(corruption.KINDS)}"
+    add("--corrupt-answers", type=corruption.shares, default={}, metavar="KIND=SHARE,...", help=shares)
+    _value(group, "--image-tokens", 0, "tokens per image in a chat; 0: images are refused", metavar="N")
+    _value(group, "--tool-call-share", 0.5, "share of answers with tool calls if the choice is auto")
 
 
 def _add_timing(group: argparse._ArgumentGroup) -> None:
     add = group.add_argument
-    add(
-        "--hardware",
-        metavar="PRESET",
-        help=f"device and model of the step model: {', '.join(PRESETS)} (a100-llama3-8b)",
-    )
+    presets = f"device and model of the step model: {', '.join(PRESETS)} (a100-llama3-8b)"
+    add("--hardware", metavar="PRESET", help=presets)
     add("--step-noise", type=float, help="sigma of the lognormal step noise (of the preset)")
     add("--event-us", type=float, help="front-end time per event in us (of the preset)")
     add("--ttft-ms", type=float, help="paced: time from admission to first token (50)")
     add("--itl-ms", type=float, help="paced: time between events (10)")
     add("--jitter", type=float, help="paced: move each event by up to half this share of the ITL (0)")
     add("--prefill-tok-per-s", type=float, help="paced: prefill rate of uncached prompt tokens; 0: no prefill time (0)")
-    add(
-        "--eos-mean-tokens",
-        type=float,
-        help="mean answer length in tokens; 0: unlimited (default: the limit of the request, and 256 without one)",
-    )
-    add("--seed", type=int, default=0, help="seed of texts, lengths, jitter and noise (%(default)s)")
+    length = "mean answer length in tokens; 0: unlimited (default: the limit of the request, and 256 without one)"
+    add("--eos-mean-tokens", type=float, help=length)
+    _value(group, "--seed", 0, "seed of texts, lengths, jitter and noise")
 
 
 def _add_scheduler(group: argparse._ArgumentGroup) -> None:
@@ -129,7 +104,7 @@ def _add_scheduler(group: argparse._ArgumentGroup) -> None:
     )
     _flag(group, "--long-prefill-token-threshold-adaptive", False, "raise this limit to a fair share of the budget")
     _flag(group, "--scheduler-reserve-full-isl", True, "admit only requests whose whole prompt fits")
-    add("--watermark", type=float, default=0.0, help="share of the blocks kept free at an admission (%(default)s)")
+    _value(group, "--watermark", 0.0, "share of the blocks kept free at an admission")
     group.add_argument(
         "--async-scheduling", action=argparse.BooleanOptionalAction, help="plan one step ahead (default: on GPUs)"
     )
@@ -139,33 +114,23 @@ def _add_scheduler(group: argparse._ArgumentGroup) -> None:
     add("--block-size", type=int, help="tokens per KV block")
     add("--num-gpu-blocks-override", type=int, help="KV blocks, including the null block")
     add("--num-gpu-blocks", type=int, help="KV blocks, excluding the null block (not in vLLM)")
-    add(
-        "--gpu-memory-utilization",
-        type=float,
-        default=0.92,
-        help="share of the device memory for weights, activations and KV blocks (%(default)s)",
-    )
+    memory = "share of the device memory for weights, activations and KV blocks"
+    _value(group, "--gpu-memory-utilization", 0.92, memory)
     add("--kv-cache-memory-bytes", type=human_int, help="memory for KV blocks (default: the remaining memory)")
-    add("--stream-interval", type=int, default=1, help="tokens per event, except the first and the last (%(default)s)")
-    add(
-        "--speculative-config",
-        "-sc",
-        type=json_object,
-        metavar="JSON",
-        default={},
-        help="speculative decoding: num_speculative_tokens; method and model set the time of a draft",
-    )
-    add("--spec-acceptance", type=float, default=0.6, help="acceptance probability of a draft token (%(default)s)")
+    _value(group, "--stream-interval", 1, "tokens per event, except the first and the last")
+    drafts = "speculative decoding: num_speculative_tokens; method and model set the time of a draft"
+    add("--speculative-config", "-sc", **_JSON, help=drafts)
+    _value(group, "--spec-acceptance", 0.6, "acceptance probability of a draft token")
 
 
 def _add_build(group: argparse._ArgumentGroup) -> None:
     add = group.add_argument
     add("--model", help="name of the served model (default: simulator)")
     add("--served-model-name", nargs="+", metavar="NAME", help="accepted model names; responses use the first")
-    add("--dtype", default="auto", help="data type of weights and KV cache (%(default)s)")
+    _value(group, "--dtype", "auto", "data type of weights and KV cache")
     add("--quantization", "-q", help="quantisation of the weights: fp8, awq, gptq, ...")
-    add("--kv-cache-dtype", default="auto", help="data type of the KV cache (%(default)s)")
-    add("--tensor-parallel-size", "-tp", type=int, default=1, metavar="N", help="devices per layer (%(default)s)")
+    _value(group, "--kv-cache-dtype", "auto", "data type of the KV cache")
+    _value(group, "--tensor-parallel-size", 1, "devices per layer", "-tp")
     _flag(group, "--enforce-eager", False, "do not use CUDA graphs")
     add("--max-cudagraph-capture-size", type=int, help="largest batch size with a CUDA graph")
 
@@ -174,3 +139,10 @@ def _flag(group: argparse._ArgumentGroup, name: str, default: bool, text: str) -
     group.add_argument(
         name, action=argparse.BooleanOptionalAction, default=default, help=f"{text} (default: {default})"
     )
+
+
+def _value(
+    group: argparse._ArgumentGroup, name: str, default: float | str, text: str, *short: str, metavar: str | None = None
+) -> None:
+    """Add an option with a value of the type of its default."""
+    group.add_argument(name, *short, type=type(default), default=default, metavar=metavar, help=f"{text} (%(default)s)")

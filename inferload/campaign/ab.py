@@ -17,7 +17,7 @@ from inferload.scenario import overrides
 from inferload.scenario import scenario as scenarios
 from inferload.scenario.files import catalog, typed_yaml
 from inferload.scenario.scenario import Scenario
-from inferload.scenario.schema.base import ScenarioPart, Whole
+from inferload.scenario.schema.base import ScenarioPart, Whole, optional
 from inferload.scenario.schema.fields import Gates, Name, Primary
 
 PLAN = "ab.yaml"
@@ -78,15 +78,14 @@ class AbPlan(ScenarioPart):
     )
     scenario: str = Field(description="bundled name or path of the scenario")
     pairs: Annotated[int, Field(strict=True, ge=1, le=MAX_PAIRS)] = Field(description="pairs of runs")
-    seed: Whole = Field(default=0, description="seed for the seeds of the runs and the order of the sides")
-    primary: Primary = Field(
-        default="",
-        description=f"measure of the verdict, as in a gate; empty: the first of turns in require, else mean({TTFT.key})",
+    seed: Whole = optional(0, "seed for the seeds of the runs and the order of the sides")
+    primary: Primary = optional(
+        "", f"measure of the verdict, as in a gate; empty: the first of turns in require, else mean({TTFT.key})"
     )
-    require: Gates = Field(default=(), description="limits, as gates, beyond which a side is not named the best")
-    preset: str = Field(default="", description="name of the preset, whose control runs each pair has; empty: none")
-    options: Mapping[str, Any] = Field(default={}, description="options of each run, by name")
-    digest: str = Field(default="", description="SHA-256 of the scenario, which must not change")
+    require: Gates = optional((), "limits, as gates, beyond which a side is not named the best")
+    preset: str = optional("", "name of the preset, whose control runs each pair has; empty: none")
+    options: Mapping[str, Any] = optional({}, "options of each run, by name")
+    digest: str = optional("", "SHA-256 of the scenario, which must not change")
 
     @model_validator(mode="after")
     def _two_sides(self) -> "AbPlan":
@@ -139,15 +138,9 @@ class AbRun:
 def planned(plan: AbPlan) -> list[AbRun]:
     """Return all runs in order: pair by pair, the sides of a pair in a drawn order."""
     of = {**{side: side for side in plan.sides}, **plan.controls}
-    changes = PRESETS[plan.preset].set if plan.preset else ()
+    changes = dict.fromkeys(plan.controls, PRESETS[plan.preset].set if plan.preset else ())
     return [
-        AbRun(
-            of[name],
-            plan.sides[of[name]],
-            pair.seed,
-            f"{name}/{pair.number:03d}",
-            changes if name in plan.controls else (),
-        )
+        AbRun(of[name], plan.sides[of[name]], pair.seed, f"{name}/{pair.number:03d}", changes.get(name, ()))
         for pair in pairs.drawn(f"{plan.seed}/ab", plan.pairs, list(of))
         for name in pair.order
     ]

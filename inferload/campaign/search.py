@@ -147,21 +147,14 @@ def write_document(
     folder: Path, plan: SearchPlan, scenario: Scenario, looks: Sequence[Sequence[Look]], ended: Sequence[Why]
 ) -> SearchDocument:
     """Write search.json and return it. `looks`: of each run, one for each tier. `ended`: of each tier; empty for a plain sweep."""
-    first, *others = (
-        replace(
-            answer.document(
-                settings,
-                points_of(settings, [look[number] for look in looks]),
-                ended[number] if ended else None,
-                scenario.arrivals.unit,
-            ),
-            tier=[*plan.tiers, ""][number],
-        )
-        for number, settings in enumerate(plan.of_tiers(scenario))
-    )
+    tiers = []
+    for number, settings in enumerate(plan.of_tiers(scenario)):
+        points, why = points_of(settings, [look[number] for look in looks]), ended[number] if ended else None
+        found = answer.document(settings, points, why, scenario.arrivals.unit)
+        tiers.append(replace(found, tier=[*plan.tiers, ""][number]))
     document = replace(
-        first,
-        tiers=tuple(others),
+        tiers[0],
+        tiers=tuple(tiers[1:]),
         scenario=SearchedScenario(name=scenario.name, digest=scenario.digest, file=plan.scenario),
         target=plan.host,
         seed=plan.seed,

@@ -50,14 +50,8 @@ def add_options(parser: Any, default_scenario: str, selected_scenario: str | Non
     """Add inferload's options to Locust's parser. `selected_scenario`: value of the command line, once it is known."""
     parser.allow_abbrev = False  # else argparse reads --api-key as --api-key-file, and an error prints the key
     parser._check_value = check_choice
-    parser.add_argument(
-        "--api-key",
-        action=_Refused,
-        nargs="?",
-        const=KEY_ON_COMMAND_LINE,
-        help=argparse.SUPPRESS,
-        include_in_web_ui=False,
-    )
+    refused: Any = {"action": _Refused, "nargs": "?", "const": KEY_ON_COMMAND_LINE, "help": argparse.SUPPRESS}
+    parser.add_argument("--api-key", include_in_web_ui=False, **refused)
     shown = default_scenario or "the scenarios of the locustfile's classes"
     parser.add_argument(
         "--scenario",

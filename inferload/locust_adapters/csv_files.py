@@ -40,6 +40,7 @@ _TOTALS = [
     "Max Response Time", "Average Content Size",
 ]  # fmt: skip
 _RATES = ["Requests/s", "Failures/s", *_NAMES]
+_FAILURE_COLUMNS = ["Method", "Name", "Error", "Occurrences", "First Seen", "Last Seen", "First Message"]
 _STATS_COLUMNS = ["Type", "Name", *_TOTALS, *_RATES]
 _HISTORY_COLUMNS = ["Timestamp", "User Count", "Type", "Name", *_RATES, *(f"Total {name}" for name in _TOTALS)]
 
@@ -120,17 +121,11 @@ class HistoryWriter:
             for entry in _entries(stats)
         ]
         self._write_table(rundir.LOCUST_STATS, _STATS_COLUMNS, rows)
-        self._write_table(
-            rundir.LOCUST_FAILURES,
-            ["Method", "Name", "Error", "Occurrences", "First Seen", "Last Seen", "First Message"],
-            [_failure_row(error, messages) for error in stats.errors.values()],
-        )
+        failures = [_failure_row(error, messages) for error in stats.errors.values()]
+        self._write_table(rundir.LOCUST_FAILURES, _FAILURE_COLUMNS, failures)
         exceptions = self._environment.runner.exceptions.values()
-        self._write_table(
-            rundir.LOCUST_EXCEPTIONS,
-            ["Count", "Message", "Traceback", "Nodes"],
-            [[e["count"], e["msg"], e["traceback"], ", ".join(e["nodes"])] for e in exceptions],
-        )
+        raised = [[e["count"], e["msg"], e["traceback"], ", ".join(e["nodes"])] for e in exceptions]
+        self._write_table(rundir.LOCUST_EXCEPTIONS, ["Count", "Message", "Traceback", "Nodes"], raised)
 
     def _write(self) -> None:
         while True:

@@ -68,11 +68,8 @@ class AbortWatch:
             total = summed(tally for number, tally in self._seconds if now_s - condition.span_s <= number < now_s)
             if condition.gate.name in _SHARES and total.ended < LEAST_ENDED:
                 continue
-            result = self._evaluate(
-                condition.gate,
-                Results.of_part(figures_of(total, float(condition.span_s))),
-                self._quantile(total, ClientHealth()),
-            )
+            results = Results.of_part(figures_of(total, float(condition.span_s)))
+            result = self._evaluate(condition.gate, results, self._quantile(total, ClientHealth()))
             if result.passed and result.value is not None:
                 return AbortReached(condition.text, result.value, float(now_s))
         return None

@@ -148,11 +148,8 @@ class _Sessions(Struct, frozen=True):
         order = np.lexsort((turns["sent_ns"].to_numpy(), turns["planned_ns"].to_numpy(), session))
         session = session[order]
         starts = np.flatnonzero(np.diff(session, prepend=-1))
-        return cls(
-            turns.drop_columns(["class", "root"]).take(pa.array(order)),
-            starts,
-            np.cumsum(np.diff(session, prepend=-1) > 0) - 1,
-        )
+        rows = turns.drop_columns(["class", "root"]).take(pa.array(order))
+        return cls(rows, starts, np.cumsum(np.diff(session, prepend=-1) > 0) - 1)
 
     def column(self, name: str) -> npt.NDArray[Any]:
         return np.asarray(self.turns[name].to_numpy())

@@ -128,13 +128,12 @@ def _block(
         **percentiles,
         min=_tidy(low),
         max=_tidy(high),
-        intervals={name: _interval_of(quantile, count, q) for name, q in few.items()},
+        # Distribution-free 95 % intervals, [low, high]; None for an end beyond all samples.
+        intervals={
+            name: [None if at is None else _tidy(quantile(at / count)) for at in order_interval(count, q)]
+            for name, q in few.items()
+        },
     )
-
-
-def _interval_of(quantile: Callable[[float], float | None], count: int, q: float) -> list[float | None]:
-    """Distribution-free 95 % interval of a percentile, [low, high]; None for an end beyond all samples."""
-    return [None if at is None else _tidy(quantile(at / count)) for at in order_interval(count, q)]
 
 
 def _tidy(value: float | None) -> float | None:
@@ -185,13 +184,7 @@ def _part(
 
 
 def sessions(tally: Tally) -> Sessions:
-    return Sessions(
-        planned=tally.sessions_planned,
-        dropped=tally.sessions_dropped,
-        at_limit=tally.sessions_at_limit,
-        started=tally.sessions_started,
-        completed=tally.sessions_completed,
-    )
+    return Sessions(**{name: getattr(tally, f"sessions_{name}") for name in Sessions.__struct_fields__})
 
 
 def _turns(tally: Tally) -> TurnCounts:

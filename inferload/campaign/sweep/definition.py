@@ -18,7 +18,7 @@ from inferload.scenario import overrides
 from inferload.scenario import scenario as scenarios
 from inferload.scenario.files import catalog, typed_yaml
 from inferload.scenario.scenario import Scenario
-from inferload.scenario.schema.base import AtLeastOne, Flag, ScenarioPart, Whole, distinct
+from inferload.scenario.schema.base import AtLeastOne, Flag, ScenarioPart, Whole, distinct, optional
 from inferload.scenario.schema.fields import Gates, Name, Primary
 
 PLAN = "sweep.yaml"  # in the folder of a sweep
@@ -33,10 +33,8 @@ class SweepScenario(ScenarioPart):
     """Scenario of a sweep with changed keys."""
 
     scenario: str = Field(description="bundled name or path of a scenario")
-    name: Name | None = Field(default=None, description="name in folders and tables; null: that of the scenario")
-    set: Annotated[tuple[str, ...], Field(strict=False)] = Field(
-        default=(), description='changes to the scenario: ["arrivals.users=8"]'
-    )
+    name: Name | None = optional(None, "name in folders and tables; null: that of the scenario")
+    set: Annotated[tuple[str, ...], Field(strict=False)] = optional((), 'changes to the scenario: ["arrivals.users=8"]')
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,14 +49,12 @@ class Load:
 class SweepCost(ScenarioPart):
     """Prices of the servers of a sweep, in any currency."""
 
-    gpu_hour_price: Annotated[float, Field(ge=0, allow_inf_nan=False)] | None = Field(
-        default=None, description="price of one GPU for one hour"
+    gpu_hour_price: Annotated[float, Field(ge=0, allow_inf_nan=False)] | None = optional(
+        None, "price of one GPU for one hour"
     )
-    gpus: AtLeastOne | None = Field(
-        default=None, description="number of paid GPUs per server; null: that of its variant"
-    )
-    cached_price_ratio: Annotated[float, Field(ge=0, le=1)] | None = Field(
-        default=None, description="price ratio of cached to uncached prompt tokens, such as 0.1"
+    gpus: AtLeastOne | None = optional(None, "number of paid GPUs per server; null: that of its variant")
+    cached_price_ratio: Annotated[float, Field(ge=0, le=1)] | None = optional(
+        None, "price ratio of cached to uncached prompt tokens, such as 0.1"
     )
 
 
@@ -68,63 +64,55 @@ class Sweep(ScenarioPart):
     schema_: Literal[1] = Field(alias="schema", description="version of this file format: 1")
     name: Name = Field(description="short name, also used for the folder")
     engine: Engine = Field(description="engine of the servers; running: they run already (`hosts`)")
-    hosts: Mapping[str, str] = Field(
-        default={}, description="URL of the running server of each variant, for engine running: {old: http://a:8000}"
+    hosts: Mapping[str, str] = optional(
+        {}, "URL of the running server of each variant, for engine running: {old: http://a:8000}"
     )
-    clock: Clock = Field(
-        default="real",
-        description="virtual: the runs take seconds, on a clock that jumps to the next event; engine simulator only",
+    clock: Clock = optional(
+        "real", "virtual: the runs take seconds, on a clock that jumps to the next event; engine simulator only"
     )
     baseline: str = Field(description="variant that all others are compared with")
-    variants: Annotated[tuple[str, ...], Field(strict=False)] = Field(default=(), description="other variants")
-    grid: Mapping[str, _Values] = Field(
-        default={},
-        description="values of arguments of the baseline; each combination is a variant: {max-num-seqs: [16, 64]}; "
+    variants: Annotated[tuple[str, ...], Field(strict=False)] = optional((), "other variants")
+    grid: Mapping[str, _Values] = optional(
+        {},
+        "values of arguments of the baseline; each combination is a variant: {max-num-seqs: [16, 64]}; "
         "a value can be a mapping or a list, and null is none",
     )
     scenarios: Annotated[tuple[str | SweepScenario, ...], Field(strict=False, min_length=1)] = Field(
         description="bundled names or paths of scenarios, or {scenario, name, set} for changed ones"
     )
-    pairs: Annotated[int, Field(strict=True, ge=1, le=MAX_PAIRS)] = Field(
-        default=6,
-        description="runs per variant and scenario, each with its own seed; the sign-flip test needs 6 or more",
+    pairs: Annotated[int, Field(strict=True, ge=1, le=MAX_PAIRS)] = optional(
+        6, "runs per variant and scenario, each with its own seed; the sign-flip test needs 6 or more"
     )
-    restart: Literal["each", "once"] = Field(
-        default="each",
-        description="each: one server start per pair; once: one start per variant, and verdicts that hold for these starts only",
+    restart: Literal["each", "once"] = optional(
+        "each",
+        "each: one server start per pair; once: one start per variant, and verdicts that hold for these starts only",
     )
-    seed: Whole = Field(default=0, description="seed for the seeds of the runs and the order of variants")
-    primary: Primary = Field(
-        default="",
-        description=f"measure of the verdict, as in a gate; empty: the first of turns in require, else mean({TTFT.key})",
+    seed: Whole = optional(0, "seed for the seeds of the runs and the order of variants")
+    primary: Primary = optional(
+        "", f"measure of the verdict, as in a gate; empty: the first of turns in require, else mean({TTFT.key})"
     )
-    require: Gates = Field(
-        default=(),
-        description="limits, as gates, beyond which a variant is not named the best; empty: the gates of the scenario",
+    require: Gates = optional(
+        (), "limits, as gates, beyond which a variant is not named the best; empty: the gates of the scenario"
     )
-    sd_log: Annotated[float, Field(strict=True, gt=0)] = Field(
-        default=SD_LOG,
-        description="assumed standard deviation of the log ratio of a pair, for the detectable change: 0.05 is 5 %",
+    sd_log: Annotated[float, Field(strict=True, gt=0)] = optional(
+        SD_LOG, "assumed standard deviation of the log ratio of a pair, for the detectable change: 0.05 is 5 %"
     )
-    measure_s: Annotated[float, Field(strict=True, gt=0)] | None = Field(
-        default=None, description="limit of the measurement of a run in seconds; null: that of the scenario"
+    measure_s: Annotated[float, Field(strict=True, gt=0)] | None = optional(
+        None, "limit of the measurement of a run in seconds; null: that of the scenario"
     )
-    keep_cache: Flag = Field(
-        default=False,
-        description="true: the prefix cache is not emptied between the runs of a server start; on a running server the runs "
+    keep_cache: Flag = optional(
+        False,
+        "true: the prefix cache is not emptied between the runs of a server start; on a running server the runs "
         "of a pair without isolation share a cache salt of their own",
     )
-    reports: bool = Field(
-        default=True,
-        description="false: no reports for the runs, which take seconds each; inferload report creates them later",
+    reports: bool = optional(
+        True, "false: no reports for the runs, which take seconds each; inferload report creates them later"
     )
-    set: Annotated[tuple[str, ...], Field(strict=False)] = Field(
-        default=(), description='changes to all variants: ["max-num-seqs=8"]'
-    )
+    set: Annotated[tuple[str, ...], Field(strict=False)] = optional((), 'changes to all variants: ["max-num-seqs=8"]')
 
-    cost: SweepCost = Field(default=SweepCost(), description="prices; without them cost is not reported")
-    variant_digests: Mapping[str, str] = Field(
-        default={}, description="digests of the variants, stored at the start of the sweep and checked by --resume"
+    cost: SweepCost = optional(SweepCost(), "prices; without them cost is not reported")
+    variant_digests: Mapping[str, str] = optional(
+        {}, "digests of the variants, stored at the start of the sweep and checked by --resume"
     )
 
     @model_validator(mode="after")

@@ -120,13 +120,8 @@ class SweepRunner:
 
     def _up(self, start: ServerStart) -> LocalServer:
         variant = self._sweep.variant(start.variant)
-        spec = ServerSpec(
-            engine=self._sweep.engine,
-            model=variant.model,
-            port=port_for(self._journal),
-            cores=self._server_cores,
-            variant=variant,
-        )
+        port, cores = port_for(self._journal), self._server_cores
+        spec = ServerSpec(self._sweep.engine, variant.model, port=port, cores=cores, variant=variant)
         command = command_of(spec)
         start_id = secrets.token_hex(8)
         self._journal.write(entries.ServerStarting(start_id=start_id, port=spec.port, variant=start.variant))

@@ -16,7 +16,7 @@ from inferload.campaign.sweep import definition
 from inferload.campaign.sweep.definition import Clock, Engine, Sweep, SweepScenario
 from inferload.deploy.variants.variant import label
 from inferload.scenario.files import catalog, typed_yaml
-from inferload.scenario.schema.base import Flag, ScenarioPart, distinct
+from inferload.scenario.schema.base import Flag, ScenarioPart, distinct, optional
 from inferload.scenario.schema.fields import Gate, Name, Term
 from inferload.scenario.schema.words import NO_WORDS, Words
 
@@ -41,11 +41,11 @@ class Row(ScenarioPart):
     """Row of a table: the runs of a variant on a scenario."""
 
     label: Words = Field(description="name in the table; claims and base have the English one")
-    variant: str | None = Field(default=None, description="variant; null: the baseline of the part")
-    scenario: Name | None = Field(default=None, description="scenario of the part; null: its first one")
-    load: float | None = Field(default=None, description="step of the load: users or sessions/s; null: the whole run")
-    published: Annotated[tuple[float | None, ...], Field(strict=False)] = Field(
-        default=(), description="published values, one for each figure; null: not published"
+    variant: str | None = optional(None, "variant; null: the baseline of the part")
+    scenario: Name | None = optional(None, "scenario of the part; null: its first one")
+    load: float | None = optional(None, "step of the load: users or sessions/s; null: the whole run")
+    published: Annotated[tuple[float | None, ...], Field(strict=False)] = optional(
+        (), "published values, one for each figure; null: not published"
     )
 
     @property
@@ -61,20 +61,19 @@ class StudyTable(ScenarioPart):
     title: Words = Field(description="heading")
     part: Name = Field(description="part of the study")
     figures: Annotated[tuple[Term, ...], Field(strict=False, min_length=1)] = Field(description="figures, as in gates")
-    rows: Annotated[tuple[Row, ...], Field(strict=False)] = Field(
-        default=(), description="rows; empty: one for each variant, scenario and step of the load"
+    rows: Annotated[tuple[Row, ...], Field(strict=False)] = optional(
+        (), "rows; empty: one for each variant, scenario and step of the load"
     )
-    base: str | None = Field(default=None, description="label of the row that changes refer to; null: no changes")
-    against_baseline: Flag = Field(
-        default=False,
-        description="true: changes refer to the row of the baseline on the same scenario and step, not to base",
+    base: str | None = optional(None, "label of the row that changes refer to; null: no changes")
+    against_baseline: Flag = optional(
+        False, "true: changes refer to the row of the baseline on the same scenario and step, not to base"
     )
-    grid: Flag = Field(default=False, description="true: matrices over the grid of the part, and its Pareto front")
-    highest: Gate | None = Field(
-        default=None, description="condition, as a gate; the highest step of each variant up to which it holds is named"
+    grid: Flag = optional(False, "true: matrices over the grid of the part, and its Pareto front")
+    highest: Gate | None = optional(
+        None, "condition, as a gate; the highest step of each variant up to which it holds is named"
     )
-    note: Words = Field(default=NO_WORDS, description="remark under the heading")
-    instead: Mapping[str, str] = Field(default={}, description="variants by those that the engine has in their place")
+    note: Words = optional(NO_WORDS, "remark under the heading")
+    instead: Mapping[str, str] = optional({}, "variants by those that the engine has in their place")
 
     @model_validator(mode="after")
     def _consistent(self) -> "StudyTable":
@@ -107,42 +106,37 @@ class Why(ScenarioPart):
 
     holds: Words = Field(description="reason if the claim holds")
     fails: Words = Field(description="reason if the opposite is found, or the condition does not hold")
-    smaller: Words | None = Field(default=None, description="reason if the change is smaller; null: that of holds")
-    unclear: Words | None = Field(default=None, description="reason if no difference is found; null: none")
+    smaller: Words | None = optional(None, "reason if the change is smaller; null: that of holds")
+    unclear: Words | None = optional(None, "reason if no difference is found; null: none")
 
 
 class Claim(ScenarioPart):
     """Claim of the source, checked on rows of a table: a change against another row, or a condition."""
 
     text: Words = Field(description="the claim in one sentence")
-    source: Words = Field(
-        default=NO_WORDS, description="where the source says it, and its figures: section, table, row"
-    )
+    source: Words = optional(NO_WORDS, "where the source says it, and its figures: section, table, row")
     table: Name = Field(description="key of the table")
-    row: str | None = Field(default=None, description="label of the row; null: each row on which `when` holds")
-    figure: Term | None = Field(default=None, description="figure of the table; null: all of them, for expect: best")
-    against: str | None = Field(
-        default=None, description="label of the row that the claim compares with; null: the base"
+    row: str | None = optional(None, "label of the row; null: each row on which `when` holds")
+    figure: Term | None = optional(None, "figure of the table; null: all of them, for expect: best")
+    against: str | None = optional(None, "label of the row that the claim compares with; null: the base")
+    than: str | None = optional(
+        None, "label of a row: not values are compared, but the changes of both against their bases"
     )
-    than: str | None = Field(
-        default=None, description="label of a row: not values are compared, but the changes of both against their bases"
+    sum_of: Annotated[tuple[Term, ...], Field(strict=False)] = optional(
+        (), "figures of the same row, with whose sum the claim compares; empty: with another row"
     )
-    sum_of: Annotated[tuple[Term, ...], Field(strict=False)] = Field(
-        default=(), description="figures of the same row, with whose sum the claim compares; empty: with another row"
+    expect: Literal["lower", "higher", "no change", "best"] | None = optional(
+        None, "claimed direction of the change, or best: better than each other row; null: `holds` is the claim"
     )
-    expect: Literal["lower", "higher", "no change", "best"] | None = Field(
-        default=None,
-        description="claimed direction of the change, or best: better than each other row; null: `holds` is the claim",
+    holds: Gate | None = optional(None, "claimed condition on the mean of the row, as a gate")
+    when: Gate | None = optional(
+        None, "condition, as a gate, on the mean of the row without which the claim says nothing"
     )
-    holds: Gate | None = Field(default=None, description="claimed condition on the mean of the row, as a gate")
-    when: Gate | None = Field(
-        default=None, description="condition, as a gate, on the mean of the row without which the claim says nothing"
+    least: Annotated[float, Field(ge=0, allow_inf_nan=False)] | None = optional(
+        None, "claimed size of the change: 0.5 is 50 %; null: that of the published values"
     )
-    least: Annotated[float, Field(ge=0, allow_inf_nan=False)] | None = Field(
-        default=None, description="claimed size of the change: 0.5 is 50 %; null: that of the published values"
-    )
-    within: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = Field(
-        default=None, description=f"of no change: size up to which a change is none; null: {SMALL_CHANGE:g}, 10 %"
+    within: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = optional(
+        None, f"of no change: size up to which a change is none; null: {SMALL_CHANGE:g}, 10 %"
     )
     why: Why = Field(description="what explains the finding, and where it cannot be told")
 
@@ -191,26 +185,22 @@ class WithFile(ScenarioPart):
 class OnEngine(ScenarioPart):
     """Changes to a part on one engine."""
 
-    rename: Mapping[str, str] = Field(default={}, description="variants of the part by the names that replace them")
-    sweep: Mapping[str, Any] = Field(default={}, description="keys that replace those of the part")
-    quick: Mapping[str, Any] = Field(default={}, description="keys that --quick replaces further")
-    left_out: Words = Field(
-        default=NO_WORDS, description="reason why the part does not run on the engine; empty: it runs"
-    )
+    rename: Mapping[str, str] = optional({}, "variants of the part by the names that replace them")
+    sweep: Mapping[str, Any] = optional({}, "keys that replace those of the part")
+    quick: Mapping[str, Any] = optional({}, "keys that --quick replaces further")
+    left_out: Words = optional(NO_WORDS, "reason why the part does not run on the engine; empty: it runs")
 
 
 class StudyPart(Sweep):
     """A sweep of a study: keys of a sweep file, and changes to them, which are not stored once they are made."""
 
-    schema_: Literal[1] = Field(default=1, alias="schema", description="version of the format of sweeps: 1")
+    schema_: Literal[1] = optional(1, "version of the format of sweeps: 1", alias="schema")
     title: Words = Field(description="heading; the page adds the load that ran")
-    name: Name = Field(default="part", description="given by the study")
-    engine: Engine = Field(default="simulator", description="given by the command line")
-    quick: Mapping[str, Any] = Field(default={}, exclude=True, description="keys that --quick replaces")
-    with_file: WithFile | None = Field(
-        default=None, exclude=True, description="changes if a data file exists; null: none"
-    )
-    engines: Mapping[Engine, OnEngine] = Field(default={}, exclude=True, description="changes by engine")
+    name: Name = optional("part", "given by the study")
+    engine: Engine = optional("simulator", "given by the command line")
+    quick: Mapping[str, Any] = optional({}, "keys that --quick replaces", exclude=True)
+    with_file: WithFile | None = optional(None, "changes if a data file exists; null: none", exclude=True)
+    engines: Mapping[Engine, OnEngine] = optional({}, "changes by engine", exclude=True)
 
     @property
     def sweep(self) -> Sweep:
@@ -276,15 +266,15 @@ class Study(ScenarioPart):
     question: Words = Field(description="the question in one or two sentences")
     source: Source = Field(description="the text whose experiment is repeated")
     tables: Annotated[tuple[StudyTable, ...], Field(strict=False, min_length=1)] = Field(description="tables")
-    claims: Annotated[tuple[Claim, ...], Field(strict=False)] = Field(default=(), description="claims of the source")
-    notes: Annotated[tuple[Words, ...], Field(strict=False)] = Field(
-        default=(), description="what limits a comparison with the source, a sentence each; equal sides are added"
+    claims: Annotated[tuple[Claim, ...], Field(strict=False)] = optional((), "claims of the source")
+    notes: Annotated[tuple[Words, ...], Field(strict=False)] = optional(
+        (), "what limits a comparison with the source, a sentence each; equal sides are added"
     )
-    engine: Engine = Field(default="simulator", description="engine of the servers")
-    quick: Flag = Field(default=False, description="true: shortened by --quick")
-    command: str = Field(default="", description="command line that repeats the study")
+    engine: Engine = optional("simulator", "engine of the servers")
+    quick: Flag = optional(False, "true: shortened by --quick")
+    command: str = optional("", "command line that repeats the study")
     parts: Mapping[Name, StudyPart] = Field(description="sweeps by name, which is the folder of their runs")
-    left_out: Mapping[str, Words] = Field(default={}, description="parts that the engine cannot run, and why")
+    left_out: Mapping[str, Words] = optional({}, "parts that the engine cannot run, and why")
 
     @model_validator(mode="after")
     def _known(self) -> "Study":

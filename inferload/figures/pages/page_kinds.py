@@ -411,16 +411,13 @@ VLLM_ROUTER = PageKind(
     meaning=_prefixed(_VLLM_ROUTER_PREFIXES, _VLLM_ROUTER),
     why=_HEADS,
 )
-# src/vllm_router of vllm-project/production-stack. Its gauges repeat names of the engines, with the label `server`.
+# src/vllm_router of vllm-project/production-stack. Its gauges repeat names of the engines, with the label `server`. An idle one has
+# the last prefix too.
 PRODUCTION_STACK = PageKind(
     key="production-stack",
     title="the router of vLLM's production stack",
     kind="router",
-    prefixes=(
-        "vllm:num_incoming_requests",
-        "vllm:current_qps",
-        "router_cpu_usage_percent",
-    ),  # the last one also if idle
+    prefixes=("vllm:num_incoming_requests", "vllm:current_qps", "router_cpu_usage_percent"),
     meaning={"vllm:num_incoming_requests_total": names.ROUTER_REQUESTS, names.RUNNING: names.ROUTER_IN_FLIGHT},
 )
 # docs.litellm.ai, Prometheus metrics, of 2026.

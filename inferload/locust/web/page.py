@@ -2,7 +2,7 @@
 
 import json
 import logging
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from flask import Response, jsonify, make_response
@@ -98,22 +98,17 @@ def _with_scripts(response: Response, base: str) -> Response:
     return response
 
 
-# Beginnings of errors of the start, and the field of the form that each is about.
-_FIELDS = (
-    ("gates", "gates"),
-    ("--model", "model"),
-    ("model", "model"),
-    ("--seed", "seed"),
-    ("--run-time", "runTime"),
-    ("phases.measure_s", "runTime"),
-    ("arrivals.spawn_per_s", "spawnRate"),
-    ("arrivals.", "userCount"),
-    ("scenario", "scenario"),
-    ("host", "host"),
-    ("no connection to", "host"),
-    ("http://", "host"),
-    ("https://", "host"),
-)
+# Beginnings of errors of the start by the field of the form that they are about; the first one counts.
+_FIELDS: Mapping[str, tuple[str, ...]] = {
+    "gates": ("gates",),
+    "model": ("--model", "model"),
+    "seed": ("--seed",),
+    "runTime": ("--run-time", "phases.measure_s"),
+    "spawnRate": ("arrivals.spawn_per_s",),
+    "userCount": ("arrivals.",),
+    "scenario": ("scenario",),
+    "host": ("host", "no connection to", "http://", "https://"),
+}
 
 
 def status(controller: Controller) -> dict[str, Any]:
@@ -122,7 +117,7 @@ def status(controller: Controller) -> dict[str, Any]:
     trouble = controller.trouble
     state: dict[str, Any] = {"trouble": trouble, "wall_ns": wall_ns(), "preparing": controller.preparing}
     if trouble is not None:
-        state["trouble_field"] = next((field for start, field in _FIELDS if trouble.startswith(start)), None)
+        state["trouble_field"] = next((field for field, starts in _FIELDS.items() if trouble.startswith(starts)), None)
     if run is not None:
         so_far, writing = measurement_so_far(run), controller.writing
         state |= {

@@ -167,11 +167,6 @@ class Workers(Struct, frozen=True):
     complete: bool
 
     @property
-    def gone(self) -> list[EndedWorker]:
-        """Workers that were lost or that left during the run."""
-        return [worker for worker in self.workers if worker.lost or worker.left]
-
-    @property
     def lost_records(self) -> int:
         return sum(worker.lost_records for worker in self.workers)
 

@@ -257,17 +257,8 @@ def _windows(run: Counts, servers: Mapping[str, ServerSeries]) -> list[ServerWin
 def _facts(run: Counts, turns: Turns | None, entries: list[Server], cache: CacheFigures) -> RunFacts:
     counted = (server_figures.RESTARTS.of(entry, None) for entry in entries)
     restarts = [count for count in counted if count is not None]
-    known = phase_evidence.client_facts(
-        run.totals.health,
-        workers=len(run.workers.workers),
-        lost_workers=len(run.workers.gone),
-        report_gaps=sum(worker.missing_reports for worker in run.workers.workers),
-        uncertainties_ns=[worker.uncertainty_ns for worker in run.workers.workers],
-        adaptations_left_out=run.defects.adaptations_left_out,
-        readers=[worker.readers for worker in run.workers.workers],
-    )
     return replace(
-        known,
+        phase_evidence.client_facts(run.totals.health, run.workers.workers, run.defects.adaptations_left_out),
         server_restarts=round(sum(restarts)) if restarts else None,
         scrape_gap=_scrape_gap(entries),
         warm_cache_share=_warm_cache_share(run, turns, cache),

@@ -20,15 +20,11 @@ class Scale(NamedTuple):
     factor: float = 1.0
 
 
-def scale_of(figure: Figure, values: Iterable[float | None]) -> Scale:
-    """Return the scale of values of a figure that stand together: times have a unit that fits."""
-    return Scale(*time_unit(values)) if figure.unit == "ms" else Scale(figure.unit)
-
-
 def scale_of_blocks(figure: Figure, blocks: Iterable[Distribution], names: Iterable[str]) -> Scale:
-    """Return the scale of some statistics of distributions."""
+    """Return the scale of some statistics of distributions, which stand together: times have a unit that fits."""
     shown = tuple(name for name in names if name != "count")
-    return scale_of(figure, (block.statistic(name) for block in blocks for name in shown))
+    values = (block.statistic(name) for block in blocks for name in shown)
+    return Scale(*time_unit(values)) if figure.unit == "ms" else Scale(figure.unit)
 
 
 def statistic(block: Distribution, name: str, factor: float = 1.0) -> Cell:

@@ -1,6 +1,6 @@
 """The tables of a run, each made from one part of summary.json; the terminal, report.md and report.html show the same ones."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 from inferload.base.numbers import number, percent
 from inferload.figures.client_figures import CLIENT_FIGURES, GC_PAUSE
@@ -9,12 +9,13 @@ from inferload.figures.rate_figures import ACHIEVED, ATTAINMENT, GOODPUT, INPUT,
 from inferload.figures.servers.server_blocks import ACCEPTANCE_LENGTH
 from inferload.figures.servers.server_figures import HIT_RATE
 from inferload.figures.table import Cell, Table
-from inferload.figures.turn_figures import TTFT, TURN_FIGURES, brief_of
+from inferload.figures.turn_figures import TTFT, TURN_FIGURES, TurnFigure, brief_of
 from inferload.results import readers
-from inferload.results.documents.figures_document import Cache, Distribution, Split, TurnCounts
+from inferload.results.documents.figures_document import Cache, Distribution, Figures, Split, TurnCounts
 from inferload.results.documents.summary_document import Results, TaskSteps
 from inferload.results.tables import rate_tables
 from inferload.results.tables.cells import (
+    Scale,
     marks_note,
     row_of,
     scale_of_blocks,
@@ -29,6 +30,7 @@ from inferload.results.verdict.failures import counts_by_name
 from inferload.results.verdict.gate_text import error_text, gate_mark, interval_and_note, value_text
 from inferload.turns.states import ENDS, OF_SESSIONS, OF_TURNS
 
+_Part = Figures | Split  # of a run
 STATISTICS = ("mean", "p50", "p90", "p95", "p99", "p999", "min", "max", "count")
 _TASK_STATISTICS = ("mean", "p50", "p90", "p95", "min", "max")
 TASK_ROWS = {
@@ -104,26 +106,29 @@ def _counts(summary: Results) -> list[Table]:
     return [Table("counts", "Turns and sessions", ("", *blocks), rows, note)]
 
 
+def _scales(parts: Collection[_Part], names: Sequence[str]) -> dict[TurnFigure, Scale]:
+    """Return the scales of the brief measures that parts of a run have samples of."""
+    shown = brief_of(lambda figure: any(part.latency_of(figure.key).count for part in parts))
+    return {figure: scale_of_blocks(figure, (part.latency_of(figure.key) for part in parts), names) for figure in shown}
+
+
+def _latencies(part: _Part, scales: Mapping[TurnFigure, Scale], names: Sequence[str]) -> list[Cell]:
+    blocks = ((part.latency_of(figure.key), scale.factor) for figure, scale in scales.items())
+    return [statistic(block, name, factor) for block, factor in blocks for name in names]
+
+
 def _split(column: str, blocks: Mapping[str, Split]) -> list[Table]:
     """Turns and latencies by target or by model, if there are several."""
     counts, statistics = tuple(state.key for state in ENDS), ("mean", "p50", "p99")
     columns: list[str | Head] = [column, *(Head(name, f"turns {name}") for name in counts), "output tokens"]
-    shown = brief_of(lambda figure: any(block.latency_of(figure.key).count for block in blocks.values()))
-    scales = {
-        figure: scale_of_blocks(figure, (block.latency_of(figure.key) for block in blocks.values()), statistics)
-        for figure in shown
-    }
+    scales = _scales(blocks.values(), statistics)
     for figure, scale in scales.items():
         columns += [figure.head("mean", scale.unit), *map(statistic_head, statistics[1:])]
     rows: Rows = [
         (
             name,
             *(getattr(block.turns, count) for count in (*counts, "output_tokens")),
-            *(
-                statistic(block.latency_of(figure.key), q, scale.factor)
-                for figure, scale in scales.items()
-                for q in statistics
-            ),
+            *_latencies(block, scales, statistics),
         )
         for name, block in blocks.items()
     ]
@@ -197,15 +202,8 @@ def _failures(summary: Results) -> list[Table]:
         if count:
             rows.append((name.replace("_", " "), count, measured.get(name, 0), *errors[0]))
             rows += [("", "", "", *error) for error in errors[1:]]
-    columns = (
-        "class",
-        Head("turns", "failures by class"),
-        Head("in the measure phase", "failures by class"),
-        "HTTP status",
-        "of turns",
-        "first at, s",
-        "first message",
-    )
+    counts = (Head(text, "failures by class") for text in ("turns", "in the measure phase"))
+    columns: Columns = ("class", *counts, "HTTP status", "of turns", "first at, s", "first message")
     note = "All phases; times since the start of the run. A row for the first message of each HTTP status and class of turns."
     return [Table("failures", "Failed turns by class", columns, rows, note)]
 
@@ -301,11 +299,7 @@ def _client(summary: Results) -> list[Table]:
 
 def _steps(summary: Results) -> list[Table]:
     rates, statistics = (OFFERED, ACHIEVED, TURNS, OUTPUT if summary.turns.streamed else INPUT), ("p50", "p95", "p99")
-    shown = brief_of(lambda figure: any(step.latency_of(figure.key).count for step in summary.steps))
-    scales = {
-        figure: scale_of_blocks(figure, (step.latency_of(figure.key) for step in summary.steps), statistics)
-        for figure in shown
-    }
+    scales = _scales(summary.steps, statistics)
     columns: Columns = [
         "step",
         "window, s",
@@ -319,11 +313,7 @@ def _steps(summary: Results) -> list[Table]:
             f"{step.step}: {step_level(step.users, step.sessions_per_s)}",
             step.window_s,
             *(step.rates.get(figure.key) for figure in rates),
-            *(
-                statistic(step.latency_of(figure.key), q, scale.factor)
-                for figure, scale in scales.items()
-                for q in statistics
-            ),
+            *_latencies(step, scales, statistics),
             step.turns.failed,
             step.turns.unfinished,
         )

@@ -149,11 +149,6 @@ def held_stream(e: Evidence) -> float | None:
     return joined_on_the_way(e.events_per_arrival, e.delay_p99_ms, _gap_ms(e), e.tokens_per_event)
 
 
-def dropped_share(e: Evidence) -> float | None:
-    """Share of planned sessions that were dropped for lack of a free user."""
-    return ratio(e.sessions_dropped - e.sessions_at_limit, e.sessions_planned)
-
-
 def own_lag_ms(e: Evidence) -> float | None:
     """Mean lag of the client itself: without waits for max_in_flight and for the server to accept a connection."""
     return None if e.lag_mean_ms is None else max(0.0, e.lag_mean_ms - e.delayed_mean_ms - e.connect_mean_ms)
@@ -165,13 +160,8 @@ def client_lag(e: Evidence) -> float | None:
     return lag_ms / 1e3 / e.turn_mean_s if lag_ms is not None and e.turn_mean_s else None
 
 
-def at_limit_share(e: Evidence) -> float | None:
-    """Share of turns and sessions that were delayed or dropped at max_in_flight."""
-    return ratio(e.turns_delayed + e.sessions_at_limit, e.turns_begun + e.sessions_at_limit)
-
-
 def at_limit_text(e: Evidence) -> str:
-    """Finding of `at_limit_share`."""
+    """Finding of the rule `at_limit`."""
     effects = [f"{e.turns_delayed} turns waited"] if e.turns_delayed else []
     effects += [f"{e.sessions_at_limit} sessions were dropped"] if e.sessions_at_limit else []
     return f"{' and '.join(effects) or 'no turn waited'} because max_in_flight was reached"
@@ -183,11 +173,6 @@ def late_share(e: Evidence) -> float | None:
         return None
     missing = e.sessions_due - e.sessions_begun
     return missing / e.sessions_planned if missing >= _SESSIONS_APART else 0.0
-
-
-def unfinished_share(e: Evidence) -> float | None:
-    """Share of begun turns that had not ended when the drain ended."""
-    return ratio(e.turns_unfinished, e.turns_begun)
 
 
 def _apart(a: float | None, b: float | None) -> float:
@@ -239,18 +224,6 @@ def token_balance_text(e: Evidence) -> str:
         f"{number(e.turns_per_s)} turns/s x {number(e.tokens_per_turn)} tokens per turn = {number(ended)} tok/s, but "
         f"{number(streamed)} output tok/s streamed; the window's edges explain {number(e.edge_tokens / window_s)} tok/s"
     )
-
-
-def overload_share(e: Evidence) -> float | None:
-    """Growth of the number in flight over the offered turns; 0 if it did not grow significantly."""
-    if e.growth is None:
-        return None
-    return e.growth.share if e.growth.grew else 0.0
-
-
-def stamped_share(e: Evidence) -> float | None:
-    """Share of reads with a kernel timestamp; None if the system provides none."""
-    return None if e.stamps == "user" else e.stamped_share
 
 
 def ratio(part: float | None, whole: float | None) -> float | None:

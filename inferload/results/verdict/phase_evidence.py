@@ -1,6 +1,7 @@
 """Evidence of each phase for the verdict, from tallies and health."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from msgspec import structs
 from msgspec.structs import replace
@@ -16,37 +17,27 @@ from inferload.results.verdict.validity import SoFar, judge_so_far
 from inferload.turns.client_health import ClientHealth, HealthSet
 from inferload.turns.record import PHASES, Phase
 from inferload.turns.sketch import Sketch
-from inferload.turns.socket_reader import SocketReader
 from inferload.turns.tally import Tally, TallySet, count_faults
+
+if TYPE_CHECKING:
+    from inferload.results.summarise.counts import EndedWorker
 
 SKETCHES = (ITL.key, TTFT.key, LAG.key, CONNECT.key, UPLOAD.key)  # of tallies, from which evidence follows
 _CONNECT_TURNS = 2  # iterations of the event loop per connection: start of connecting, and notification of its greenlet
 _UPLOAD_MS = 5.0  # a longer upload waited for the socket, and so for the event loop
 
 
-def client_facts(
-    health: HealthSet,
-    *,
-    workers: int,
-    lost_workers: int,
-    report_gaps: int,
-    uncertainties_ns: Iterable[int | None],
-    adaptations_left_out: Sequence[str],
-    readers: Iterable[Sequence[SocketReader]],
-) -> RunFacts:
-    """Return the facts that are known during a run too, of clients and workers.
-
-    `uncertainties_ns`: of the workers' offsets. `readers`: of the sockets, by worker.
-    """
-    remote = [uncertainty_ns / NS_PER_MS for uncertainty_ns in uncertainties_ns if uncertainty_ns is not None]
+def client_facts(health: HealthSet, workers: Sequence["EndedWorker"], left_out: tuple[str, ...]) -> RunFacts:
+    """Return the facts that are known during a run too, of clients and workers. `left_out`: adaptations of Locust."""
+    uncertainties_ns = [worker.uncertainty_ns for worker in workers if worker.uncertainty_ns is not None]
     return RunFacts(
         stamps=_stamps(health),
-        workers=workers,
-        lost_workers=lost_workers,
-        report_gaps=report_gaps,
-        clock_uncertainty_ms=max(remote, default=None),
-        adaptations_left_out=tuple(adaptations_left_out),
-        reader=text(uses_of(readers)),
+        workers=len(workers),
+        lost_workers=sum(worker.lost or worker.left for worker in workers),
+        report_gaps=sum(worker.missing_reports for worker in workers),
+        clock_uncertainty_ms=max(uncertainties_ns) / NS_PER_MS if uncertainties_ns else None,
+        adaptations_left_out=left_out,
+        reader=text(uses_of(worker.readers for worker in workers)),
     )
 
 

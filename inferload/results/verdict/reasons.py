@@ -87,7 +87,7 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule(
         "overload",
-        evidence.overload_share,
+        lambda e: None if e.growth is None else e.growth.share if e.growth.grew else 0.0,
         (LEAST_SHARE, None),
         "of the offered turns: growth of the number in flight",
         lambda e: "" if e.growth is None else _overloaded(e.growth),
@@ -254,7 +254,7 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule(
         "at_limit",
-        evidence.at_limit_share,
+        lambda e: evidence.ratio(e.turns_delayed + e.sessions_at_limit, e.turns_begun + e.sessions_at_limit),
         (0.01, None),
         "of the turns and sessions: delayed or dropped",
         evidence.at_limit_text,
@@ -263,7 +263,7 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule(
         "dropped_sessions",
-        evidence.dropped_share,
+        lambda e: evidence.ratio(e.sessions_dropped - e.sessions_at_limit, e.sessions_planned),
         (0.001, 0.05),
         "of the planned sessions",
         lambda e: (
@@ -343,7 +343,7 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule(
         "unfinished_drain",
-        evidence.unfinished_share,
+        lambda e: evidence.ratio(e.turns_unfinished, e.turns_begun),
         (0, 0.05),
         "of the turns begun",
         lambda e: f"{e.turns_unfinished} of {e.turns_begun} turns were still streaming at the end of the drain",
@@ -439,7 +439,7 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule(
         "stamps_missing",
-        evidence.stamped_share,
+        lambda e: None if e.stamps == "user" else e.stamped_share,  # "user": the system provides none
         (0.5, None),
         "of the reads",
         lambda e: f"only {percent(e.stamped_share)} of the reads had a kernel receive timestamp",

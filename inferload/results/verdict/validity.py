@@ -51,13 +51,8 @@ def judge(evidence: Sequence[Evidence]) -> Verdict:
     """Evaluate the rules for every phase."""
     reasons = [reason for phase in evidence for reason in _reasons(phase)]
     proven = any(phase.growth is not None and phase.growth.state == "overloaded" for phase in evidence)
-    reasons.sort(
-        key=lambda reason: (
-            reason.phase != "measure",
-            not (proven and reason.code == "overload"),  # what happened, before what it did to the measurement
-            reason.level != "invalid",
-        )
-    )
+    first = "overload" if proven else ""  # what happened, before what it did to the measurement
+    reasons.sort(key=lambda reason: (reason.phase != "measure", reason.code != first, reason.level != "invalid"))
     phases = [phase.phase for phase in evidence]
     if "measure" not in phases:
         text = "the run ended before its measure phase began: nothing was measured"

@@ -125,11 +125,8 @@ def badge_so_far(
 
 
 def badge_of(summary: Summary) -> dict[str, Any]:
-    return {
-        "state": summary.outcome.state,
-        "headline": _clipped(summary.outcome.headline),
-        "reasons": _reasons(ci.explanation(summary, MOST_REASONS)),
-    }
+    outcome, reasons = summary.outcome, _reasons(ci.explanation(summary, MOST_REASONS))
+    return {"state": outcome.state, "headline": _clipped(outcome.headline), "reasons": reasons}
 
 
 def _reasons(texts: Sequence[str]) -> list[str]:

@@ -9,8 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import msgspec
-from msgspec import Struct
+from msgspec import Struct, structs, to_builtins
 
 from inferload.base import rundir
 from inferload.base.clock import NS_PER_S, now_ns
@@ -158,18 +157,11 @@ def _show_diagnosis(folder: Path, detailed: bool) -> None:
 
 def _unwritten(folder: Path, summary: Summary, counts: counted.Counts) -> Summary:
     """Return the summary of a run whose files could not be written, with an invalid measurement."""
-    reason = Reason(
-        code="not_written",
-        level="invalid",
-        value=1,
-        limit=0,
-        text=f"{folder}: the run's documents could not be written",
-    )
-    reasons = [reason, *summary.verdict.reasons]
-    changed = msgspec.structs.replace(
-        summary, verdict=msgspec.structs.replace(summary.verdict, measurement="invalid", reasons=reasons)
-    )
-    return msgspec.structs.replace(changed, outcome=outcome.judge(changed, counts.early, counts.policies.policy))
+    text = f"{folder}: the run's documents could not be written"
+    reasons = [Reason(code="not_written", level="invalid", value=1, limit=0, text=text), *summary.verdict.reasons]
+    verdict = structs.replace(summary.verdict, measurement="invalid", reasons=reasons)
+    changed = structs.replace(summary, verdict=verdict)
+    return structs.replace(changed, outcome=outcome.judge(changed, counts.early, counts.policies.policy))
 
 
 def _write_documents(run: MasterRun, counts: counted.Counts, summary: Summary, load: LoadText) -> bool:
@@ -179,8 +171,8 @@ def _write_documents(run: MasterRun, counts: counted.Counts, summary: Summary, l
         in_thread(rundir.write_json, folder / rundir.COUNTS, redacted(run.redaction, run.spec, counts.to_wire()))
         in_thread(rundir.write_json, folder / rundir.SUMMARY, document_of(summary))
         totals = {
-            "sessions": msgspec.to_builtins(sessions(run.inbox.totals.tallies.total())),
-            "turns": msgspec.to_builtins(summary.turns.whole_run),
+            "sessions": to_builtins(sessions(run.inbox.totals.tallies.total())),
+            "turns": to_builtins(summary.turns.whole_run),
         }
         _write_manifest(run, totals, load)
         (folder / rundir.TOKEN).unlink(missing_ok=True)

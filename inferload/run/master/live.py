@@ -224,12 +224,8 @@ def series_document(
             past = series.history(before, HISTORY, names)
             parts = {"low": past.low, "mean": past.mean, "high": past.high}
             history = {"t": past.t_s} | {part: _named(columns, names) for part, columns in parts.items()}
-    return {
-        "sequence": series.sequence,
-        "whole": whole,
-        "history": history,
-        "points": {"t": points.t_s, "columns": _named(points.columns, names)},
-    }
+    newest = {"t": points.t_s, "columns": _named(points.columns, names)}
+    return {"sequence": series.sequence, "whole": whole, "history": history, "points": newest}
 
 
 def _columns_of(series: Series, class_name: str | None, target: str | None) -> dict[str, str]:

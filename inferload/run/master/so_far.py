@@ -144,15 +144,7 @@ def measurement_so_far(run: MasterRun) -> validity.SoFar | None:
     if counts is None or counts.phase != "measure":
         return None
     workers = [member.ended() for member in run.roster.members]
-    facts = phase_evidence.client_facts(
-        counts.health,
-        workers=len(workers),
-        lost_workers=len(run.roster.gone),
-        report_gaps=sum(worker.missing_reports for worker in workers),
-        uncertainties_ns=[worker.uncertainty_ns for worker in workers],
-        adaptations_left_out=run.left_out_texts,
-        readers=[worker.readers for worker in workers],
-    )
+    facts = phase_evidence.client_facts(counts.health, workers, run.left_out_texts)
     return run.inbox.measured.verdict(counts.health, counts.window_s, facts)
 
 

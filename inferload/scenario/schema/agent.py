@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field, model_validator
 
-from inferload.scenario.schema.base import AtLeastOne, ScenarioPart, Share, Whole, distinct
+from inferload.scenario.schema.base import AtLeastOne, ScenarioPart, Share, Whole, distinct, optional
 from inferload.scenario.schema.distributions import (
     Constant,
     Count,
@@ -49,18 +49,15 @@ def _class(value: str) -> str:
 class Prefix(ScenarioPart):
     """Timestamp in the first message of a context, whose tokens include it. It determines which prefixes a cache can share."""
 
-    timestamp: Literal["none", "static", "dynamic"] = Field(
-        default="none",
-        description="none: no timestamp; static: the same in every session; dynamic: a different day for each variant",
+    timestamp: Literal["none", "static", "dynamic"] = optional(
+        "none", "none: no timestamp; static: the same in every session; dynamic: a different day for each variant"
     )
-    where: Literal["start", "end"] = Field(
-        default="start", description="start: before the text of the first message; end: after it"
+    where: Literal["start", "end"] = optional("start", "start: before the text of the first message; end: after it")
+    time: Annotated[str, AfterValidator(_time)] = optional(
+        "2026-01-15 09:30:00", "the timestamp; dynamic: variant i is i days earlier"
     )
-    time: Annotated[str, AfterValidator(_time)] = Field(
-        default="2026-01-15 09:30:00", description="the timestamp; dynamic: variant i is i days earlier"
-    )
-    variants: AtLeastOne = Field(
-        default=100, description="number of different dynamic timestamps; session i uses variant i modulo variants"
+    variants: AtLeastOne = optional(
+        100, "number of different dynamic timestamps; session i uses variant i modulo variants"
     )
 
     def text(self, variant: int) -> str:
@@ -79,11 +76,11 @@ class Tool(ScenarioPart):
     name: Annotated[str, Field(strict=True, pattern=r"^[A-Za-z_][A-Za-z0-9_-]{0,63}$")] = Field(
         description="name: at most 64 letters, digits, '_' or '-', the first a letter or '_'"
     )
-    share: Share = Field(default=1.0, description="relative frequency of calls among the tools")
-    time_s: Duration = Field(default=_TOOL_TIME, description="duration of a call, in seconds")
-    result_tokens: Count = Field(default=_RESULT, description="tokens of a result")
-    fails: Annotated[float, Field(strict=True, ge=0, lt=1, allow_inf_nan=False)] = Field(
-        default=0.0, description="fraction of calls that fail with a short error result; the agent retries them"
+    share: Share = optional(1.0, "relative frequency of calls among the tools")
+    time_s: Duration = optional(_TOOL_TIME, "duration of a call, in seconds")
+    result_tokens: Count = optional(_RESULT, "tokens of a result")
+    fails: Annotated[float, Field(strict=True, ge=0, lt=1, allow_inf_nan=False)] = optional(
+        0.0, "fraction of calls that fail with a short error result; the agent retries them"
     )
 
 
@@ -98,18 +95,18 @@ class Thinking(ScenarioPart):
     """Reasoning tokens of each answer."""
 
     tokens: Count = Field(description="reasoning tokens before the content of each answer")
-    history: Literal["strip", "keep"] = Field(
-        default="strip", description="strip: later requests carry the content only; keep: the reasoning as well"
+    history: Literal["strip", "keep"] = optional(
+        "strip", "strip: later requests carry the content only; keep: the reasoning as well"
     )
 
 
 class Compaction(ScenarioPart):
     """Compaction of a long context: the agent requests a summary, which replaces the context."""
 
-    at: Share = Field(default=0.8, description="fraction of context_limit_tokens that triggers it")
-    to_tokens: Count | None = Field(
-        default=None,
-        description="context tokens afterwards, tools and system prompt included; null: tools, system prompt and a "
+    at: Share = optional(0.8, "fraction of context_limit_tokens that triggers it")
+    to_tokens: Count | None = optional(
+        None,
+        "context tokens afterwards, tools and system prompt included; null: tools, system prompt and a "
         "summary of 0.5 to 4 % of context_limit_tokens",
     )
 
@@ -118,14 +115,14 @@ class Subagents(ScenarioPart):
     """Concurrent sub-agents that an agent starts and waits for. Their last answers become tool results."""
 
     share: Share = Field(description="fraction of the steps with calls that start sub-agents instead")
-    count: Count = Field(default=Constant(value=2.0), description="number of concurrent sub-agents")
-    context: Literal["fork", "fresh"] = Field(
-        default="fresh", description="fork: continue the context of the parent; fresh: start a new context"
+    count: Count = optional(Constant(value=2.0), "number of concurrent sub-agents")
+    context: Literal["fork", "fresh"] = optional(
+        "fresh", "fork: continue the context of the parent; fresh: start a new context"
     )
-    steps: Count = Field(default=Constant(value=4.0), description="answers of each sub-agent, the last one its report")
-    prompt_tokens: Count = Field(default=Constant(value=300.0), description="tokens of the task message")
-    system_prompt_tokens: Whole = Field(
-        default=2000, description="fresh: tokens of the system prompt, the same for all sub-agents; 0: none"
+    steps: Count = optional(Constant(value=4.0), "answers of each sub-agent, the last one its report")
+    prompt_tokens: Count = optional(Constant(value=300.0), "tokens of the task message")
+    system_prompt_tokens: Whole = optional(
+        2000, "fresh: tokens of the system prompt, the same for all sub-agents; 0: none"
     )
 
 
@@ -134,45 +131,42 @@ class Cancel(ScenarioPart):
 
     share: Share = Field(description="fraction of the steps that are cancelled")
     after_s: Duration = Field(description="time from the request to the cancellation, in seconds")
-    again_s: Duration = Field(default=Constant(value=5.0), description="pause before the next message, in seconds")
-    again_tokens: Count = Field(default=Constant(value=40.0), description="tokens of the next message")
+    again_s: Duration = optional(Constant(value=5.0), "pause before the next message, in seconds")
+    again_tokens: Count = optional(Constant(value=40.0), "tokens of the next message")
 
 
 class Agent(ScenarioPart):
     """Planned agents: the scenario determines the calls of each step, so that runs are comparable."""
 
     kind: Literal["agent"] = Field(description="agent: tool loops that the scenario plans")
-    tools_tokens: Whole = Field(
-        default=12_000, description="approximate tokens of the tool definitions, the same in all sessions; 0: none"
+    tools_tokens: Whole = optional(
+        12_000, "approximate tokens of the tool definitions, the same in all sessions; 0: none"
     )
-    system_prompt_tokens: Whole = Field(
-        default=3_000, description="tokens of the system prompt, the same in all sessions; 0: none"
+    system_prompt_tokens: Whole = optional(3_000, "tokens of the system prompt, the same in all sessions; 0: none")
+    prefix: Prefix = optional(Prefix(), "timestamp in the first message: {timestamp, where, ...}")
+    conversation: Literal["own", "same"] = optional(
+        "own", "own: texts differ between sessions; same: all sessions send the same texts with the same lengths"
     )
-    prefix: Prefix = Field(default=Prefix(), description="timestamp in the first message: {timestamp, where, ...}")
-    conversation: Literal["own", "same"] = Field(
-        default="own",
-        description="own: texts differ between sessions; same: all sessions send the same texts with the same lengths",
+    requests: Count = optional(_ONE, "user requests per session")
+    idle_s: Duration = optional(_IDLE, "pause before each later user request, in seconds")
+    prompt_tokens: Count = optional(_PROMPT, "tokens of the message of each user request")
+    steps: Count = optional(_STEPS, "answers per user request; the last one has no tool call")
+    output_tokens: Count = optional(_OUTPUT, "tokens of an answer, calls included, reasoning excluded")
+    thinking: Thinking | None = optional(None, "reasoning: {tokens, history}; null: none")
+    tools: Annotated[tuple[Tool, ...], Field(strict=False, min_length=1)] = optional(
+        _TOOLS, "list of {name, share, time_s, result_tokens, fails}"
     )
-    requests: Count = Field(default=_ONE, description="user requests per session")
-    idle_s: Duration = Field(default=_IDLE, description="pause before each later user request, in seconds")
-    prompt_tokens: Count = Field(default=_PROMPT, description="tokens of the message of each user request")
-    steps: Count = Field(default=_STEPS, description="answers per user request; the last one has no tool call")
-    output_tokens: Count = Field(default=_OUTPUT, description="tokens of an answer, calls included, reasoning excluded")
-    thinking: Thinking | None = Field(default=None, description="reasoning: {tokens, history}; null: none")
-    tools: Annotated[tuple[Tool, ...], Field(strict=False, min_length=1)] = Field(
-        default=_TOOLS, description="list of {name, share, time_s, result_tokens, fails}"
+    parallel_calls: Annotated[float, Field(strict=True, ge=0, le=1, allow_inf_nan=False)] = optional(
+        0.2, "fraction of the steps with two parallel calls"
     )
-    parallel_calls: Annotated[float, Field(strict=True, ge=0, le=1, allow_inf_nan=False)] = Field(
-        default=0.2, description="fraction of the steps with two parallel calls"
-    )
-    tool_retries: Whole = Field(default=2, description="consecutive retries of a failed call")
-    subagents: Subagents | None = Field(default=None, description="sub-agents: {share, count, ...}; null: none")
-    cancel: Cancel | None = Field(default=None, description="cancelled answers: {share, after_s, ...}; null: none")
-    context_limit_tokens: AtLeastOne = Field(default=131_072, description="tokens of the longest context")
-    compaction: Compaction = Field(default=Compaction(), description="compaction of long contexts: {at, to_tokens}")
-    history: Literal["live", "recorded"] = Field(
-        default="live",
-        description="earlier answers in later requests: live: the answers of the model; recorded: generated texts of the "
+    tool_retries: Whole = optional(2, "consecutive retries of a failed call")
+    subagents: Subagents | None = optional(None, "sub-agents: {share, count, ...}; null: none")
+    cancel: Cancel | None = optional(None, "cancelled answers: {share, after_s, ...}; null: none")
+    context_limit_tokens: AtLeastOne = optional(131_072, "tokens of the longest context")
+    compaction: Compaction = optional(Compaction(), "compaction of long contexts: {at, to_tokens}")
+    history: Literal["live", "recorded"] = optional(
+        "live",
+        "earlier answers in later requests: live: the answers of the model; recorded: generated texts of the "
         "planned lengths, so that requests do not depend on the server",
     )
 
@@ -231,10 +225,8 @@ class LiveAgentWorkload(ScenarioPart):
     agent: Annotated[str, AfterValidator(_class)] = Field(
         description="class as module:Class or path/to/file.py:Class; its code runs on every worker"
     )
-    output_tokens: Count = Field(
-        default=Constant(value=512.0), description="max_tokens of an answer, unless the class sets its own"
-    )
-    max_steps: AtLeastOne = Field(default=50, description="most answers per session")
+    output_tokens: Count = optional(Constant(value=512.0), "max_tokens of an answer, unless the class sets its own")
+    max_steps: AtLeastOne = optional(50, "most answers per session")
 
 
 MIN_SUMMARY_TOKENS = 200

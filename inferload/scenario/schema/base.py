@@ -1,7 +1,7 @@
 """Base model of all mappings of a scenario file, and its common value types."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, get_args, get_origin
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, TypeVar, get_args, get_origin
 
 from pydantic import (
     AfterValidator,
@@ -16,6 +16,7 @@ from pydantic import (
 from inferload.figures.limits.slo import SLO_MEASURES
 from inferload.scenario.schema.distributions import MAX_COUNT, MOST, Positive, not_tiny
 
+T = TypeVar("T")
 Whole = Annotated[int, Field(strict=True, ge=0, le=MAX_COUNT)]
 AtLeastOne = Annotated[int, Field(strict=True, ge=1, le=MAX_COUNT)]
 Limit = Annotated[int, Field(strict=True, ge=1, le=int(MOST))]  # of the sessions or turns of a run
@@ -24,6 +25,12 @@ Flag = Annotated[bool, Field(strict=True)]
 Share = Annotated[float, Field(strict=True, gt=0, le=1, allow_inf_nan=False), AfterValidator(not_tiny)]
 Part = Annotated[float, Field(strict=True, ge=0, le=1, allow_inf_nan=False)]
 Pixels = Annotated[int, Field(strict=True, ge=1, le=8192)]
+
+
+def optional(default: T, description: str, **checks: Any) -> T:
+    """Return the field of a key that has a default. `checks`: other arguments of pydantic's `Field`."""
+    field: T = Field(default, description=description, **checks)
+    return field
 
 
 class ScenarioPart(BaseModel):

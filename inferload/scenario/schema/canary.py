@@ -6,7 +6,7 @@ from pydantic import Field, model_validator
 
 from inferload.base.errors import UsageError
 from inferload.scenario.files.data_files import find
-from inferload.scenario.schema.base import AtLeastOne, ScenarioPart, Seed
+from inferload.scenario.schema.base import AtLeastOne, ScenarioPart, Seed, optional
 
 # Long enough answers, each of its own: of short or equal ones an answer to another prompt cannot be told.
 PROMPTS = (
@@ -24,15 +24,15 @@ PROMPTS = (
 class Canary(ScenarioPart):
     """Known prompts beside the turns. Their answers are compared with those that the server gave before the load."""
 
-    share: Annotated[float, Field(strict=True, ge=1e-6, lt=1, allow_inf_nan=False)] = Field(
-        default=0.01, description="canary requests for each turn: additional load, in no figure of the turns"
+    share: Annotated[float, Field(strict=True, ge=1e-6, lt=1, allow_inf_nan=False)] = optional(
+        0.01, "canary requests for each turn: additional load, in no figure of the turns"
     )
-    prompts: Annotated[tuple[str, ...], Field(strict=False)] | None = Field(
-        default=None, description=f"at least two prompts; null: those of file, else {len(PROMPTS)} bundled ones"
+    prompts: Annotated[tuple[str, ...], Field(strict=False)] | None = optional(
+        None, f"at least two prompts; null: those of file, else {len(PROMPTS)} bundled ones"
     )
-    file: str | None = Field(default=None, min_length=1, description="text file with a prompt on each line")
-    max_tokens: AtLeastOne = Field(default=48, description="limit of each answer, in tokens")
-    seed: Seed = Field(default=0, description="seed in the requests, beside temperature 0")
+    file: str | None = optional(None, "text file with a prompt on each line", min_length=1)
+    max_tokens: AtLeastOne = optional(48, "limit of each answer, in tokens")
+    seed: Seed = optional(0, "seed in the requests, beside temperature 0")
 
     @model_validator(mode="after")
     def _can_be_told_apart(self) -> "Canary":

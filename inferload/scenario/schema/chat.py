@@ -4,7 +4,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, ValidationError, model_validator
 
-from inferload.scenario.schema.base import AtLeastOne, Flag, GrownPart, Pixels, ScenarioPart, Whole, one_of
+from inferload.scenario.schema.base import AtLeastOne, Flag, GrownPart, Pixels, ScenarioPart, Whole, one_of, optional
 from inferload.scenario.schema.distributions import Constant, Count, Duration, NonNegative, greatest
 from inferload.scenario.schema.sources import Source, Synthetic
 
@@ -17,15 +17,14 @@ class Documents(ScenarioPart):
 
     count: Annotated[int, Field(strict=True, ge=1, le=1_000_000)] = Field(description="number of documents")
     tokens: Count = Field(description="tokens of a document")
-    per_turn: Annotated[int, Field(strict=True, ge=1, le=1000)] = Field(
-        default=1, description="different documents per turn, at most count"
+    per_turn: Annotated[int, Field(strict=True, ge=1, le=1000)] = optional(
+        1, "different documents per turn, at most count"
     )
-    zipf: NonNegative = Field(
-        default=1.0, description="exponent of Zipf's law: document n is drawn with weight 1 / n ** zipf; 0: uniform"
+    zipf: NonNegative = optional(
+        1.0, "exponent of Zipf's law: document n is drawn with weight 1 / n ** zipf; 0: uniform"
     )
-    position: Literal["before", "after"] = Field(
-        default="before",
-        description="before or after the question; sessions share them in a prefix cache only before it",
+    position: Literal["before", "after"] = optional(
+        "before", "before or after the question; sessions share them in a prefix cache only before it"
     )
 
     @model_validator(mode="after")
@@ -38,13 +37,11 @@ class Documents(ScenarioPart):
 class Images(ScenarioPart):
     """Images in each user message."""
 
-    per_message: Annotated[int, Field(strict=True, ge=1, le=100)] = Field(default=1, description="images per message")
-    width_px: Pixels = Field(default=512, description="width of a generated image, in pixels")
-    height_px: Pixels = Field(default=512, description="height of a generated image, in pixels")
-    variants: AtLeastOne = Field(
-        default=64, description="number of different generated images; servers may cache repeated ones"
-    )
-    url: str | None = Field(default=None, min_length=1, description="URL of an image; null: generated PNG files")
+    per_message: Annotated[int, Field(strict=True, ge=1, le=100)] = optional(1, "images per message")
+    width_px: Pixels = optional(512, "width of a generated image, in pixels")
+    height_px: Pixels = optional(512, "height of a generated image, in pixels")
+    variants: AtLeastOne = optional(64, "number of different generated images; servers may cache repeated ones")
+    url: str | None = optional(None, "URL of an image; null: generated PNG files", min_length=1)
 
 
 class ContextLimit(ScenarioPart):
@@ -53,11 +50,10 @@ class ContextLimit(ScenarioPart):
     limit_tokens: AtLeastOne = Field(
         description="most tokens of a request and its answer, without those of the chat template"
     )
-    then: Literal["stop", "truncate", "compact"] = Field(
-        default="stop",
-        description="stop: end the session; truncate: drop the oldest turns; compact: replace the history by a summary",
+    then: Literal["stop", "truncate", "compact"] = optional(
+        "stop", "stop: end the session; truncate: drop the oldest turns; compact: replace the history by a summary"
     )
-    summary_tokens: AtLeastOne = Field(default=500, description="compact: tokens of the generated summary")
+    summary_tokens: AtLeastOne = optional(500, "compact: tokens of the generated summary")
 
 
 class Group(ScenarioPart):
@@ -66,9 +62,7 @@ class Group(ScenarioPart):
     samples: Annotated[int, Field(strict=True, ge=2, le=1000)] = Field(
         description="conversations of a group: equal prompts, each with its own request and answers"
     )
-    seeds: Flag = Field(
-        default=True, description="send another seed for each sample, as key seed of the body; false: no seed"
-    )
+    seeds: Flag = optional(True, "send another seed for each sample, as key seed of the body; false: no seed")
 
 
 class Chat(GrownPart):
@@ -77,42 +71,40 @@ class Chat(GrownPart):
     added_later: ClassVar[tuple[str, ...]] = ("group",)
 
     kind: Literal["chat"] = Field(description="chat: multi-turn conversations")
-    source: Source = Field(default=Synthetic(kind="synthetic"), description=f"source of the text: {one_of(Source)}")
-    turns: Count | None = Field(
-        default=None,
-        description="turns of a session, at most the recorded ones; null: all recorded turns, 1 for generated text",
+    source: Source = optional(Synthetic(kind="synthetic"), f"source of the text: {one_of(Source)}")
+    turns: Count | None = optional(
+        None, "turns of a session, at most the recorded ones; null: all recorded turns, 1 for generated text"
     )
-    think_time_s: Duration = Field(default=ZERO, description="pause before each turn but the first, in seconds")
-    prompt_tokens: Count | None = Field(
-        default=None, description="tokens of the new user message of each turn; required for generated text"
+    think_time_s: Duration = optional(ZERO, "pause before each turn but the first, in seconds")
+    prompt_tokens: Count | None = optional(
+        None, "tokens of the new user message of each turn; required for generated text"
     )
-    output_tokens: Count | None = Field(
-        default=None,
-        description="tokens of each answer, sent as max_tokens; null: the recorded length; required for generated text",
+    output_tokens: Count | None = optional(
+        None, "tokens of each answer, sent as max_tokens; null: the recorded length; required for generated text"
     )
-    system_prompt_tokens: Whole = Field(default=0, description="tokens of the system prompt; 0: none")
-    system_prompt_shared_by: Literal["run", "session"] = Field(
-        default="run", description="run: one system prompt for all sessions; session: one per session"
+    system_prompt_tokens: Whole = optional(0, "tokens of the system prompt; 0: none")
+    system_prompt_shared_by: Literal["run", "session"] = optional(
+        "run", "run: one system prompt for all sessions; session: one per session"
     )
-    documents: Documents | None = Field(
-        default=None, description="documents added to each question: {count, tokens, per_turn, ...}; null: none"
+    documents: Documents | None = optional(
+        None, "documents added to each question: {count, tokens, per_turn, ...}; null: none"
     )
-    images: Images | None = Field(
-        default=None, description="images in each message: {per_message, width_px, height_px, ...}; null: none"
+    images: Images | None = optional(
+        None, "images in each message: {per_message, width_px, height_px, ...}; null: none"
     )
-    history: Literal["live", "recorded", "server", "none"] = Field(
-        default="live",
-        description="earlier messages in a request: live: with the received answers; recorded: with the answers of the "
+    history: Literal["live", "recorded", "server", "none"] = optional(
+        "live",
+        "earlier messages in a request: live: with the received answers; recorded: with the answers of the "
         "source, or generated ones, so that requests do not depend on the server; server: kept by the server, requests have only "
         "the new message and previous_response_id (endpoint responses); none: only the new message",
     )
-    group: Group | None = Field(
-        default=None,
-        description="each session is a group of samples that start together, {samples, seeds}; a user's next group starts when all "
+    group: Group | None = optional(
+        None,
+        "each session is a group of samples that start together, {samples, seeds}; a user's next group starts when all "
         "have ended; null: single conversations",
     )
-    context: ContextLimit | None = Field(
-        default=None, description="limit of the context length: {limit_tokens, then, ...}; null: no limit"
+    context: ContextLimit | None = optional(
+        None, "limit of the context length: {limit_tokens, then, ...}; null: no limit"
     )
 
     @model_validator(mode="after")
@@ -163,17 +155,15 @@ class Texts(ScenarioPart):
     """Requests of texts: for embeddings and pooling, or documents with a query for rerank and score. A session is one request."""
 
     kind: Literal["texts"] = Field(description="texts: requests of embeddings, rerank, score or pooling")
-    source: Source = Field(
-        default=Synthetic(kind="synthetic"),
-        description=f"source of the texts: {one_of(Source)}; of recorded conversations the first message of each",
+    source: Source = optional(
+        Synthetic(kind="synthetic"),
+        f"source of the texts: {one_of(Source)}; of recorded conversations the first message of each",
     )
-    texts_per_request: Count = Field(default=ONE, description="texts, or documents, of a request, which is one batch")
-    text_tokens: Count | None = Field(
-        default=None, description="tokens of each of them; null: those of the source; required for generated text"
+    texts_per_request: Count = optional(ONE, "texts, or documents, of a request, which is one batch")
+    text_tokens: Count | None = optional(
+        None, "tokens of each of them; null: those of the source; required for generated text"
     )
-    query_tokens: Count | None = Field(
-        default=None, description="tokens of the query; null: none, but 32 for endpoint rerank and score"
-    )
+    query_tokens: Count | None = optional(None, "tokens of the query; null: none, but 32 for endpoint rerank and score")
 
     @model_validator(mode="after")
     def _lengths_said_once(self) -> "Texts":

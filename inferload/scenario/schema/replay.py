@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 from pydantic import Field, model_validator
 
 from inferload.base.numbers import exact
-from inferload.scenario.schema.base import AtLeastOne, Part, Pixels, ScenarioPart, Whole
+from inferload.scenario.schema.base import AtLeastOne, Part, Pixels, ScenarioPart, Whole, optional
 from inferload.scenario.schema.distributions import NonNegative, Positive
 
 FormatName = Literal[
@@ -30,8 +30,8 @@ UNTIMED = ("weka",)  # formats without start times of sessions
 class TraceWindow(ScenarioPart):
     """Time window of a trace, in seconds since its first request."""
 
-    from_s: NonNegative = Field(default=0.0, description="start of the window (included), in seconds of the trace")
-    to_s: Positive | None = Field(default=None, description="end of the window (excluded); null: end of the trace")
+    from_s: NonNegative = optional(0.0, "start of the window (included), in seconds of the trace")
+    to_s: Positive | None = optional(None, "end of the window (excluded); null: end of the trace")
 
     @model_validator(mode="after")
     def _forward(self) -> "TraceWindow":
@@ -47,11 +47,11 @@ class TraceWindow(ScenarioPart):
 class ReplayStart(ScenarioPart):
     """Start of the first session of each user within its trace."""
 
-    from_share: Part = Field(default=0.0, description="earliest point, as a share of the session's recorded time")
-    to_share: Part = Field(default=1.0, description="latest point; it is drawn from the seed and the session")
-    warmup_turns: Whole = Field(
-        default=0,
-        description="turns of each user after that point that are sent in the warm-up, without pauses; the later ones keep "
+    from_share: Part = optional(0.0, "earliest point, as a share of the session's recorded time")
+    to_share: Part = optional(1.0, "latest point; it is drawn from the seed and the session")
+    warmup_turns: Whole = optional(
+        0,
+        "turns of each user after that point that are sent in the warm-up, without pauses; the later ones keep "
         "their times",
     )
 
@@ -70,17 +70,16 @@ ColumnName = Annotated[str, Field(min_length=1)]
 class TraceColumns(ScenarioPart):
     """Column names of a trace in format csv."""
 
-    at: ColumnName = Field(
-        default="at_s",
-        description="start of the request: a number in time_unit, or a date and time (UTC without an offset)",
+    at: ColumnName = optional(
+        "at_s", "start of the request: a number in time_unit, or a date and time (UTC without an offset)"
     )
-    input_tokens: ColumnName = Field(default="input_tokens", description="tokens of the prompt")
-    output_tokens: ColumnName = Field(default="output_tokens", description="tokens of the answer")
-    session: ColumnName | None = Field(
-        default=None, description="requests with the same value are one session; null: each request is a session"
+    input_tokens: ColumnName = optional("input_tokens", "tokens of the prompt")
+    output_tokens: ColumnName = optional("output_tokens", "tokens of the answer")
+    session: ColumnName | None = optional(
+        None, "requests with the same value are one session; null: each request is a session"
     )
-    ends: ColumnName | None = Field(default=None, description="end of the answer, as the start; null: not recorded")
-    time_unit: Literal["s", "ms", "us", "ns"] = Field(default="s", description="unit of times that are numbers")
+    ends: ColumnName | None = optional(None, "end of the answer, as the start; null: not recorded")
+    time_unit: Literal["s", "ms", "us", "ns"] = optional("s", "unit of times that are numbers")
 
 
 class Replay(ScenarioPart):
@@ -92,50 +91,45 @@ class Replay(ScenarioPart):
         "scenario's folder"
     )
     format: FormatName = Field(description="format of the trace")
-    columns: TraceColumns = Field(default=TraceColumns(), description="format csv: names of the columns")
-    window: TraceWindow = Field(
-        default=TraceWindow(), description="sessions by start time: {from_s, to_s}; default: all"
+    columns: TraceColumns = optional(TraceColumns(), "format csv: names of the columns")
+    window: TraceWindow = optional(TraceWindow(), "sessions by start time: {from_s, to_s}; default: all")
+    join_turns: bool = optional(
+        True, "turns of a recorded session are a session, one after the other; false: each turn is a session of its own"
     )
-    join_turns: bool = Field(
-        default=True,
-        description="turns of a recorded session are a session, one after the other; false: each turn is a session of its own",
+    speed: Positive = optional(
+        1.0, "factor on the recorded speed of the turns of a session; session starts follow arrivals.speed"
     )
-    speed: Positive = Field(
-        default=1.0,
-        description="factor on the recorded speed of the turns of a session; session starts follow arrivals.speed",
-    )
-    pacing: Literal["recorded", "pauses", "none"] = Field(
-        default="recorded",
-        description="start of later turns: recorded: at the recorded time, but not before the previous answer has ended; "
+    pacing: Literal["recorded", "pauses", "none"] = optional(
+        "recorded",
+        "start of later turns: recorded: at the recorded time, but not before the previous answer has ended; "
         "pauses: the recorded pause after the previous answer; none: immediately after it",
     )
-    max_pause_s: Positive | None = Field(
-        default=None, description="pacing pauses: longest pause; longer ones are shortened and counted; null: no limit"
+    max_pause_s: Positive | None = optional(
+        None, "pacing pauses: longest pause; longer ones are shortened and counted; null: no limit"
     )
-    max_idle_s: Positive | None = Field(
-        default=None,
-        description="longest time of a session in which no answer is awaited, in seconds of the trace; longer ones are "
+    max_idle_s: Positive | None = optional(
+        None,
+        "longest time of a session in which no answer is awaited, in seconds of the trace; longer ones are "
         "shortened for all agents of the session and counted; null: no limit",
     )
-    max_system_idle_s: Positive | None = Field(
-        default=None,
-        description="longest time of the measure phase in which no turn of the run is in flight; the pauses of all users are "
+    max_system_idle_s: Positive | None = optional(
+        None,
+        "longest time of the measure phase in which no turn of the run is in flight; the pauses of all users are "
         "then shortened by the same time, which is counted; null: no limit",
     )
-    start: ReplayStart | None = Field(
-        default=None,
-        description="format weka: the first session of each user begins within its trace: {from_share, to_share, "
+    start: ReplayStart | None = optional(
+        None,
+        "format weka: the first session of each user begins within its trace: {from_share, to_share, "
         "warmup_turns}. In the warm-up, the last turn before that point of each agent that goes on is sent, with an "
         "answer of one token; null: all sessions begin with their first turn",
     )
-    max_context_tokens: AtLeastOne | None = Field(
-        default=None,
-        description="most tokens of a prompt and its answer; the first longer turn ends its session, which is counted; "
+    max_context_tokens: AtLeastOne | None = optional(
+        None,
+        "most tokens of a prompt and its answer; the first longer turn ends its session, which is counted; "
         "null: no limit",
     )
-    image_px: Pixels = Field(
-        default=512,
-        description="width and height of the generated images of requests that the trace records with images",
+    image_px: Pixels = optional(
+        512, "width and height of the generated images of requests that the trace records with images"
     )
 
     @model_validator(mode="after")

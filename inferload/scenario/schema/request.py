@@ -4,7 +4,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
-from inferload.scenario.schema.base import Flag, ScenarioPart, Share, add_up, distinct
+from inferload.scenario.schema.base import Flag, ScenarioPart, Share, add_up, distinct, optional
 from inferload.scenario.schema.distributions import LEAST, NonNegative, Positive
 from inferload.scenario.schema.endpoints import ENDPOINTS, EndpointName, MaxTokensField, names_of
 from inferload.scenario.schema.fields import HeaderName, Headers, Json, TokenHeader
@@ -17,10 +17,10 @@ _WITH_TWO_LIMITS = names_of(lambda row: row.max_completion_tokens)
 class Timeouts(ScenarioPart):
     """Timeouts of a turn, in seconds. On an idle client a turn fails at `connect_s`, or 0.25 to 0.75 s after another limit."""
 
-    connect_s: Positive = Field(default=10.0, description="DNS, TCP and TLS together")
-    first_event_s: Positive = Field(default=600.0, description="request to first event of the answer")
-    between_events_s: Positive = Field(default=120.0, description="interval between two events of the answer")
-    turn_s: Positive = Field(default=3600.0, description="the whole turn")
+    connect_s: Positive = optional(10.0, "DNS, TCP and TLS together")
+    first_event_s: Positive = optional(600.0, "request to first event of the answer")
+    between_events_s: Positive = optional(120.0, "interval between two events of the answer")
+    turn_s: Positive = optional(3600.0, "the whole turn")
 
 
 class ModelShare(ScenarioPart):
@@ -36,12 +36,10 @@ class _Popular(ScenarioPart):
     zipf: NonNegative = Field(
         description="exponent of Zipf's law: name n has the weight 1 / n ** zipf; 0: all the same"
     )
-    names: Annotated[tuple[str, ...], Field(strict=False)] = Field(
-        default=(), description="names, the most popular first"
-    )
-    pattern: str | None = Field(default=None, description="instead of names: one with {n}, such as adapter-{n}")
-    count: Annotated[int, Field(strict=True, ge=1, le=1000)] | None = Field(
-        default=None, description="with pattern: names, with n from 1"
+    names: Annotated[tuple[str, ...], Field(strict=False)] = optional((), "names, the most popular first")
+    pattern: str | None = optional(None, "instead of names: one with {n}, such as adapter-{n}")
+    count: Annotated[int, Field(strict=True, ge=1, le=1000)] | None = optional(
+        None, "with pattern: names, with n from 1"
     )
 
     @model_validator(mode="after")
@@ -66,91 +64,83 @@ class _Popular(ScenarioPart):
 class ClassRequest(ScenarioPart):
     """Options of the requests of one class of a mix, such as one tenant; what is null is as in `request` of the run."""
 
-    headers: Headers = Field(
-        default={},
+    headers: Headers = optional(
+        {},
+        "additional HTTP headers, without credentials; they replace those of the run with the same name",
         validate_default=True,
-        description="additional HTTP headers, without credentials; they replace those of the run with the same name",
     )
-    api_key_file: str | None = Field(
-        default=None,
-        min_length=1,
-        description="file with the API key of the class, on the master and on each worker, relative to the current directory, else "
+    api_key_file: str | None = optional(
+        None,
+        "file with the API key of the class, on the master and on each worker, relative to the current directory, else "
         "to the scenario's folder; null: the key of the run",
+        min_length=1,
     )
-    priority: Annotated[int, Field(strict=True, ge=-1_000_000, le=1_000_000)] | None = Field(
-        default=None,
-        description="key priority of the body, for servers that schedule by it: vLLM with --scheduling-policy priority (low first)",
+    priority: Annotated[int, Field(strict=True, ge=-1_000_000, le=1_000_000)] | None = optional(
+        None,
+        "key priority of the body, for servers that schedule by it: vLLM with --scheduling-policy priority (low first)",
     )
-    model: str | None = Field(default=None, min_length=1, description="model or LoRA adapter of its sessions")
+    model: str | None = optional(None, "model or LoRA adapter of its sessions", min_length=1)
 
 
 class RequestOptions(ScenarioPart):
     """Endpoint and options of each request."""
 
-    endpoint: EndpointName = Field(
-        default="chat",
-        description=f"API endpoint: {', '.join(f'{row.name} ({row.path})' for row in ENDPOINTS.values())}",
+    endpoint: EndpointName = optional(
+        "chat", f"API endpoint: {', '.join(f'{row.name} ({row.path})' for row in ENDPOINTS.values())}"
     )
-    ignore_eos: Flag = Field(
-        default=True,
-        description="force every answer to its planned length (option of vLLM); the default is false for endpoint "
+    ignore_eos: Flag = optional(
+        True,
+        "force every answer to its planned length (option of vLLM); the default is false for endpoint "
         f"{', '.join(_UNFORCED)} and the workloads live_agent and tasks",
     )
-    continuous_usage: Flag = Field(
-        default=False,
-        description="request token counts in every event: exact tokens per event, at some cost to the server",
+    continuous_usage: Flag = optional(
+        False, "request token counts in every event: exact tokens per event, at some cost to the server"
     )
-    usage: Flag = Field(
-        default=True,
-        description="request the token counts of each answer (stream_options); false for a server that refuses it and "
+    usage: Flag = optional(
+        True,
+        "request the token counts of each answer (stream_options); false for a server that refuses it and "
         "reports none, or reports them unasked",
     )
-    max_tokens_field: Literal["auto", MaxTokensField] = Field(
-        default="auto",
-        description=f"key of the limit of an answer on endpoint {', '.join(_WITH_TWO_LIMITS)}: auto "
+    max_tokens_field: Literal["auto", MaxTokensField] = optional(
+        "auto",
+        f"key of the limit of an answer on endpoint {', '.join(_WITH_TWO_LIMITS)}: auto "
         "(max_completion_tokens if the server refuses max_tokens), max_tokens or max_completion_tokens",
     )
-    models: Annotated[tuple[ModelShare, ...], Field(strict=False)] = Field(
-        default=(),
-        description="models or LoRA adapters by share: list of {name, share}; or by popularity: {zipf: 1.0, names: [...]} or "
+    models: Annotated[tuple[ModelShare, ...], Field(strict=False)] = optional(
+        (),
+        "models or LoRA adapters by share: list of {name, share}; or by popularity: {zipf: 1.0, names: [...]} or "
         "{zipf: 1.0, pattern: adapter-{n}, count: 100}, whose name n has the weight 1 / n ** zipf; empty: --model",
     )
-    extra_body: Json = Field(
-        default={}, validate_default=True, description="additional keys of the request body, such as temperature"
+    extra_body: Json = optional({}, "additional keys of the request body, such as temperature", validate_default=True)
+    headers: Headers = optional({}, "additional HTTP headers, without credentials", validate_default=True)
+    affinity_header: HeaderName | None = optional(
+        None,
+        "header that carries the session's id, such as X-Session-ID, for routers with session affinity; null: none",
     )
-    headers: Headers = Field(
-        default={}, validate_default=True, description="additional HTTP headers, without credentials"
-    )
-    affinity_header: HeaderName | None = Field(
-        default=None,
-        description="header that carries the session's id, such as X-Session-ID, for routers with session affinity; "
-        "null: none",
-    )
-    server_header: HeaderName | None = Field(
-        default=None,
-        description="header of an answer that names the server which gave it, as HOST:PORT or URL of its metrics page, set by a "
+    server_header: HeaderName | None = optional(
+        None,
+        "header of an answer that names the server which gave it, as HOST:PORT or URL of its metrics page, set by a "
         "proxy or router: the figures of its turns are compared with this server; null: none",
     )
-    session_token_header: TokenHeader | None = Field(
-        default=None,
-        description="header of an answer that the next turns of the session send back, such as x-session-token, for routers that "
+    session_token_header: TokenHeader | None = optional(
+        None,
+        "header of an answer that the next turns of the session send back, such as x-session-token, for routers that "
         "keep a session on its server by it; null: none",
     )
-    cookies: Flag = Field(
-        default=True,
-        description="send the cookies that the answers of a session set back with its next turns, for routers that keep a session "
+    cookies: Flag = optional(
+        True,
+        "send the cookies that the answers of a session set back with its next turns, for routers that keep a session "
         "on its server by them",
     )
-    answer_digests: Flag = Field(
-        default=False,
-        description="record a digest of the text, reasoning and tool calls of each answer, to compare two runs",
+    answer_digests: Flag = optional(
+        False, "record a digest of the text, reasoning and tool calls of each answer, to compare two runs"
     )
-    wrong_length: Literal["stop", "warn"] = Field(
-        default="stop",
-        description="if the server counts more than twice or less than half of the planned tokens of a first prompt, and "
+    wrong_length: Literal["stop", "warn"] = optional(
+        "stop",
+        "if the server counts more than twice or less than half of the planned tokens of a first prompt, and "
         "over 256 apart, or refuses it in full and takes a short one: stop (no load is sent) or warn",
     )
-    timeouts: Timeouts = Field(default=Timeouts(), description="timeouts of a turn, in seconds")
+    timeouts: Timeouts = optional(Timeouts(), "timeouts of a turn, in seconds")
 
     @model_validator(mode="before")
     @classmethod

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Union
 
 from pydantic import Field, model_validator
 
-from inferload.scenario.schema.base import AtLeastOne, GrownPart, ScenarioPart, Whole
+from inferload.scenario.schema.base import AtLeastOne, GrownPart, ScenarioPart, Whole, optional
 from inferload.scenario.schema.distributions import NonNegative, Positive
 
 Sampler = Literal["conversation", "first_two", "whole_prompt"]
@@ -48,8 +48,8 @@ class Corpus(SourceKind):
     open_ended = True
 
     kind: Literal["corpus"] = Field(description="corpus: generated English prose with estimated token counts")
-    chars_per_token: Positive | None = Field(
-        default=None, description="characters per token, for token counts; null: measured on the server, 4 in a plan"
+    chars_per_token: Positive | None = optional(
+        None, "characters per token, for token counts; null: measured on the server, 4 in a plan"
     )
 
 
@@ -63,15 +63,15 @@ class VllmDraws(ScenarioPart):
     prompts: Annotated[int, Field(strict=True, ge=1, le=1_000_000)] = Field(
         description="number of prompts (--num-prompts); later sessions repeat them in order"
     )
-    seed: Annotated[int, Field(strict=True, ge=0, lt=1 << 32)] = Field(default=0, description="seed (--seed)")
-    vocabulary: AtLeastOne = Field(default=151_643, description="tokens of the model; the default is that of Qwen2.5")
-    input_tokens: AtLeastOne | None = Field(
-        default=None,
-        description="--random-input-len of the draws, if prompts are shorter or longer than it; null: input_tokens of the source",
+    seed: Annotated[int, Field(strict=True, ge=0, lt=1 << 32)] = optional(0, "seed (--seed)")
+    vocabulary: AtLeastOne = optional(151_643, "tokens of the model; the default is that of Qwen2.5")
+    input_tokens: AtLeastOne | None = optional(
+        None,
+        "--random-input-len of the draws, if prompts are shorter or longer than it; null: input_tokens of the source",
     )
-    output_tokens: AtLeastOne | None = Field(
-        default=None,
-        description="--random-output-len of the draws, if answers are shorter or longer than it; null: output_tokens of the source",
+    output_tokens: AtLeastOne | None = optional(
+        None,
+        "--random-output-len of the draws, if answers are shorter or longer than it; null: output_tokens of the source",
     )
 
 
@@ -81,14 +81,12 @@ class RandomLengths(SourceKind):
     prompt_keys = ("input_tokens",)
 
     kind: Literal["random"] = Field(description="random: single requests, as in vllm bench serve")
-    input_tokens: AtLeastOne = Field(default=1024, description="mean tokens of a prompt, without the shared prefix")
-    output_tokens: AtLeastOne = Field(default=128, description="mean tokens of an answer")
-    range_ratio: BelowOne = Field(
-        default=0.0, description="lengths are uniform from mean * (1 - ratio) to mean * (1 + ratio)"
-    )
-    prefix_tokens: Whole = Field(default=0, description="tokens of the prefix that all prompts share; 0: none")
-    draws: VllmDraws | None = Field(
-        default=None, description="lengths and shared prefixes as vLLM 0.8 draws them: {prompts: 10}; null: by the seed"
+    input_tokens: AtLeastOne = optional(1024, "mean tokens of a prompt, without the shared prefix")
+    output_tokens: AtLeastOne = optional(128, "mean tokens of an answer")
+    range_ratio: BelowOne = optional(0.0, "lengths are uniform from mean * (1 - ratio) to mean * (1 + ratio)")
+    prefix_tokens: Whole = optional(0, "tokens of the prefix that all prompts share; 0: none")
+    draws: VllmDraws | None = optional(
+        None, "lengths and shared prefixes as vLLM 0.8 draws them: {prompts: 10}; null: by the seed"
     )
 
 
@@ -101,23 +99,22 @@ class PrefixRepetition(SourceKind):
     kind: Literal["prefix_repetition"] = Field(
         description="prefix_repetition: single requests with shared prefixes, as in vllm bench serve"
     )
-    prefix_tokens: AtLeastOne = Field(default=256, description="tokens of each prefix")
-    suffix_tokens: AtLeastOne = Field(default=256, description="tokens after the prefix, different in each request")
-    prefixes: Annotated[int, Field(strict=True, ge=1, le=100_000)] = Field(default=10, description="number of prefixes")
-    zipf: NonNegative | None = Field(
-        default=None,
-        description="exponent of Zipf's law: prefix n is drawn with weight 1 / n ** zipf; null: each of them once in a round",
+    prefix_tokens: AtLeastOne = optional(256, "tokens of each prefix")
+    suffix_tokens: AtLeastOne = optional(256, "tokens after the prefix, different in each request")
+    prefixes: Annotated[int, Field(strict=True, ge=1, le=100_000)] = optional(10, "number of prefixes")
+    zipf: NonNegative | None = optional(
+        None, "exponent of Zipf's law: prefix n is drawn with weight 1 / n ** zipf; null: each of them once in a round"
     )
-    output_tokens: AtLeastOne = Field(default=128, description="tokens of an answer")
+    output_tokens: AtLeastOne = optional(128, "tokens of an answer")
 
 
 class Filters(ScenarioPart):
     """Token limits of the conversations; null: no limit. Conversations outside the limits are skipped and counted."""
 
-    min_prompt_tokens: AtLeastOne | None = Field(default=None, description="least tokens of the first message")
-    min_output_tokens: AtLeastOne | None = Field(default=None, description="least tokens of the first answer")
-    max_prompt_tokens: AtLeastOne | None = Field(default=None, description="most tokens of the first message")
-    max_total_tokens: AtLeastOne | None = Field(default=None, description="most tokens of all messages and answers")
+    min_prompt_tokens: AtLeastOne | None = optional(None, "least tokens of the first message")
+    min_output_tokens: AtLeastOne | None = optional(None, "least tokens of the first answer")
+    max_prompt_tokens: AtLeastOne | None = optional(None, "most tokens of the first message")
+    max_total_tokens: AtLeastOne | None = optional(None, "most tokens of all messages and answers")
 
 
 # Limits that `vllm bench serve` applies to single requests sampled from conversations.
@@ -130,27 +127,27 @@ class Recorded(SourceKind):
     added_later = ("zipf",)
     skips_invalid: ClassVar[bool] = False
 
-    sampler: Sampler = Field(
-        default="conversation",
-        description="conversation: one turn per user message; first_two: one turn with the first message, its answer as "
+    sampler: Sampler = optional(
+        "conversation",
+        "conversation: one turn per user message; first_two: one turn with the first message, its answer as "
         "long as the second, as in vllm bench serve; whole_prompt: one turn with all messages up to the last user message",
     )
-    filters: Filters | None = Field(
-        default=None,
-        description="token limits of the conversations; null: with first_two those of vllm bench serve "
+    filters: Filters | None = optional(
+        None,
+        "token limits of the conversations; null: with first_two those of vllm bench serve "
         "(4, 4, 1024, 2048), else none",
     )
-    shuffle: bool = Field(default=True, strict=True, description="true: seeded random order; false: order of the file")
-    zipf: NonNegative | None = Field(
-        default=None,
-        description="exponent of Zipf's law: conversation n of this order is drawn with weight 1 / n ** zipf, so that some return "
+    shuffle: bool = optional(True, "true: seeded random order; false: order of the file", strict=True)
+    zipf: NonNegative | None = optional(
+        None,
+        "exponent of Zipf's law: conversation n of this order is drawn with weight 1 / n ** zipf, so that some return "
         "often; null: one after another",
     )
-    chars_per_token: Positive | None = Field(
-        default=None, description="characters per token, for token counts; null: measured on the server, 4 in a plan"
+    chars_per_token: Positive | None = optional(
+        None, "characters per token, for token counts; null: measured on the server, 4 in a plan"
     )
-    tokenizer: str | None = Field(
-        default=None, description="tokenizer.json or its folder, for exact token counts; null: estimated counts"
+    tokenizer: str | None = optional(
+        None, "tokenizer.json or its folder, for exact token counts; null: estimated counts"
     )
 
     @property
@@ -169,18 +166,16 @@ class Recorded(SourceKind):
 class Columns(ScenarioPart):
     """Column names (keys) of a data set, or paths of keys and positions such as `body.messages` and `turns.0`."""
 
-    prompt: str = Field(
-        default="prompt", description="user message of a single turn, or a list of them, one for each turn"
+    prompt: str = optional("prompt", "user message of a single turn, or a list of them, one for each turn")
+    answer: str = optional("answer", "answer to prompt")
+    messages: str = optional(
+        "messages",
+        "list of {role, content} or {from, value}, or of texts of user and assistant in turn; replaces prompt",
     )
-    answer: str = Field(default="answer", description="answer to prompt")
-    messages: str = Field(
-        default="messages",
-        description="list of {role, content} or {from, value}, or of texts of user and assistant in turn; replaces prompt",
-    )
-    output_tokens: str = Field(default="output_tokens", description="tokens of the answer, or of the last answer")
-    session_id: str = Field(default="session_id", description="records with the same id are turns of one session")
-    system: str = Field(default="system", description="system prompt")
-    tools: str = Field(default="tools", description="JSON array of tool definitions")
+    output_tokens: str = optional("output_tokens", "tokens of the answer, or of the last answer")
+    session_id: str = optional("session_id", "records with the same id are turns of one session")
+    system: str = optional("system", "system prompt")
+    tools: str = optional("tools", "JSON array of tool definitions")
 
 
 class FileSource(Recorded):
@@ -206,14 +201,14 @@ class JsonLines(FileSource):
         description="jsonl: one {prompt | messages | conversations, output_tokens, session_id, system, tools} per line, "
         "or a JSON array of them"
     )
-    columns: Columns = Field(default=Columns(), description="key names that differ from the defaults")
+    columns: Columns = optional(Columns(), "key names that differ from the defaults")
 
 
 class Csv(FileSource):
     """CSV file of prompts, with a header line."""
 
     kind: Literal["csv"] = Field(description="csv: table with a header line; columns as the keys of jsonl")
-    columns: Columns = Field(default=Columns(), description="column names that differ from the defaults")
+    columns: Columns = optional(Columns(), "column names that differ from the defaults")
 
 
 class HuggingFace(Recorded):
@@ -221,10 +216,10 @@ class HuggingFace(Recorded):
 
     kind: Literal["huggingface"] = Field(description="huggingface: data set read by the package datasets")
     dataset: str = Field(min_length=1, description="name on the hub, or a folder")
-    subset: str | None = Field(default=None, description="configuration of the data set; null: the default one")
-    split: str = Field(default="train", description="split of the data set")
-    revision: str | None = Field(default=None, description="revision of the data set; null: the newest")
-    columns: Columns = Field(default=Columns(), description="column names that differ from the defaults")
+    subset: str | None = optional(None, "configuration of the data set; null: the default one")
+    split: str = optional("train", "split of the data set")
+    revision: str | None = optional(None, "revision of the data set; null: the newest")
+    columns: Columns = optional(Columns(), "column names that differ from the defaults")
 
 
 if TYPE_CHECKING:

@@ -5,14 +5,14 @@ from typing import Any
 from pydantic import Field, model_serializer, model_validator
 
 from inferload.scenario import language
-from inferload.scenario.schema.base import ScenarioPart
+from inferload.scenario.schema.base import ScenarioPart, optional
 
 
 class Words(ScenarioPart):
     """A text in English, and in Chinese if it is there; in a file `{en: text, zh: text}`, or the English text alone."""
 
     en: str = Field(description="the text in English")
-    zh: str = Field(default="", description="the text in Chinese; empty: the English one is shown")
+    zh: str = optional("", "the text in Chinese; empty: the English one is shown")
 
     @model_validator(mode="before")
     @classmethod

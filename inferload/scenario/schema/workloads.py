@@ -6,7 +6,7 @@ from pydantic import Field, field_validator, model_validator
 
 from inferload.base.errors import instead
 from inferload.scenario.schema.agent import Agent, LiveAgentWorkload
-from inferload.scenario.schema.base import GrownPart, ScenarioPart, Share, SloLimits, add_up, distinct
+from inferload.scenario.schema.base import GrownPart, ScenarioPart, Share, SloLimits, add_up, distinct, optional
 from inferload.scenario.schema.chat import Chat, Texts
 from inferload.scenario.schema.fields import word
 from inferload.scenario.schema.replay import Replay
@@ -27,10 +27,9 @@ class MixClass(GrownPart):
     name: _ClassName = Field(description="name in tables, files and gates: at most 32 letters, digits, '.', '_' or '-'")
     share: Share = Field(description="fraction of the sessions; the shares of all classes sum to 1")
     workload: Single = Field(description="workload of its sessions: {kind: chat, ...}")
-    slo: SloLimits | None = Field(default=None, description="SLO of its turns; null: the scenario's slo")
-    request: ClassRequest | None = Field(
-        default=None,
-        description="options of its requests: {headers, api_key_file, priority, model}; null: those of the run",
+    slo: SloLimits | None = optional(None, "SLO of its turns; null: the scenario's slo")
+    request: ClassRequest | None = optional(
+        None, "options of its requests: {headers, api_key_file, priority, model}; null: those of the run"
     )
 
 
@@ -41,9 +40,8 @@ class Mix(ScenarioPart):
     classes: Annotated[tuple[MixClass, ...], Field(strict=False, min_length=1)] = Field(
         description="list of {name, share, workload, slo, request}"
     )
-    only: str | None = Field(
-        default=None,
-        description="name of the only class to send, with the sessions and times that it has in the mix; null: all",
+    only: str | None = optional(
+        None, "name of the only class to send, with the sessions and times that it has in the mix; null: all"
     )
 
     @field_validator("classes", mode="after")

@@ -35,14 +35,8 @@ class Marks:
     def add(self, kind: str, text: str, at_ns: int | None = None, **detail: Any) -> None:
         """Write a mark of an instant on the monotonic clock; None: now."""
         wall_ns = self._started.to_wall_ns(now_ns() if at_ns is None else at_ns)
-        mark = {
-            "t_s": round((wall_ns - self._started.wall_ns) / NS_PER_S, 3),
-            "wall_ns": wall_ns,
-            "kind": kind,
-            "text": text,
-            **detail,
-        }
-        mark = self._redaction.document(mark)
+        at_s = round((wall_ns - self._started.wall_ns) / NS_PER_S, 3)
+        mark = self._redaction.document({"t_s": at_s, "wall_ns": wall_ns, "kind": kind, "text": text, **detail})
         self.entries.append(msgspec.convert(mark, Mark))
         self._file.add(json.dumps(mark, ensure_ascii=False) + "\n")
 

@@ -5,10 +5,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from math import ceil
 from typing import Any, ClassVar, Literal, NamedTuple, Protocol, get_args
 
-from pydantic import Field
-
 from inferload.base.numbers import plural
-from inferload.scenario.schema.base import AtLeastOne, ScenarioPart
+from inferload.scenario.schema.base import AtLeastOne, ScenarioPart, optional
 from inferload.scenario.schema.load.load_profiles import LoadProfile
 from inferload.scenario.schema.load.rate_curves import RateCurve
 
@@ -180,12 +178,10 @@ class OpenArrivals(ArrivalKind):
     open_loop = True
     unit = "sessions/s"
 
-    max_in_flight: AtLeastOne | None = Field(
-        default=None, description="most turns in flight over all workers; null: no limit"
-    )
-    when_full: WhenFull = Field(
-        default="delay",
-        description="at max_in_flight: delay: turns wait, which their lag counts; drop: new sessions are dropped and counted",
+    max_in_flight: AtLeastOne | None = optional(None, "most turns in flight over all workers; null: no limit")
+    when_full: WhenFull = optional(
+        "delay",
+        "at max_in_flight: delay: turns wait, which their lag counts; drop: new sessions are dropped and counted",
     )
 
     @property

@@ -13,7 +13,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import Field, model_validator
 
 from inferload.base.numbers import duration, number, plural
-from inferload.scenario.schema.base import AtLeastOne, one_of
+from inferload.scenario.schema.base import AtLeastOne, one_of, optional
 from inferload.scenario.schema.distributions import Positive
 from inferload.scenario.schema.load import arrival_kind as kinds
 from inferload.scenario.schema.load.load_profiles import LoadProfile, UserProfile
@@ -31,8 +31,8 @@ class Closed(kinds.ArrivalKind):
     kind: Literal["closed"] = Field(description="closed loop: a number of users")
     users: AtLeastOne = Field(description="users over all workers; each has one session at a time")
     spawn_per_s: Positive = Field(description="users started per second, until all run")
-    profile: UserProfile | None = Field(
-        default=None, description=f"number of users over time: {one_of(UserProfile)}, at most users; null: constant"
+    profile: UserProfile | None = optional(
+        None, f"number of users over time: {one_of(UserProfile)}, at most users; null: constant"
     )
 
     @model_validator(mode="after")
@@ -92,12 +92,8 @@ class Rated(kinds.OpenArrivals):
     load_key = "sessions_per_s"
     name: ClassVar[str]
 
-    sessions_per_s: Positive | None = Field(
-        default=None, description="session starts per second over all workers; give this or profile"
-    )
-    profile: Profile | None = Field(
-        default=None, description=f"rate over time, from the start of the measure phase: {one_of(Profile)}"
-    )
+    sessions_per_s: Positive | None = optional(None, "session starts per second over all workers; give this or profile")
+    profile: Profile | None = optional(None, f"rate over time, from the start of the measure phase: {one_of(Profile)}")
 
     @model_validator(mode="after")
     def _one_of_them(self) -> "Rated":

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 from pydantic import Field, model_validator
 
 from inferload.base.numbers import duration, exact, plural
-from inferload.scenario.schema.base import AtLeastOne, ScenarioPart
+from inferload.scenario.schema.base import AtLeastOne, ScenarioPart, optional
 from inferload.scenario.schema.distributions import NonNegative, Positive
 
 
@@ -128,7 +128,7 @@ class UserRamp(Ramp):
     kind: Literal["linear"] = Field(description="linear: a linear ramp from one number of users to another")
     from_users: AtLeastOne = Field(description="users before the ramp")
     to_users: AtLeastOne = Field(description="users after the ramp")
-    start_s: NonNegative = Field(default=0.0, description="start of the ramp, in seconds of the measure phase")
+    start_s: NonNegative = optional(0.0, "start of the ramp, in seconds of the measure phase")
     end_s: Positive = Field(description="end of the ramp, in seconds of the measure phase; after start_s")
 
     @property

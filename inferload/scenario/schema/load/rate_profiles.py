@@ -11,7 +11,7 @@ from pydantic import Field, ValidationInfo, model_validator
 from inferload.base.errors import UsageError
 from inferload.base.numbers import duration, exact, number, plural
 from inferload.scenario.files.data_files import find
-from inferload.scenario.schema.base import ScenarioPart
+from inferload.scenario.schema.base import ScenarioPart, optional
 from inferload.scenario.schema.distributions import NonNegative, Positive
 from inferload.scenario.schema.load.load_profiles import LoadProfile, Ramp, Steps
 from inferload.scenario.schema.load.rate_curves import FOREVER, Linear, RateCurve, flat
@@ -20,7 +20,7 @@ from inferload.scenario.schema.load.rate_curves import FOREVER, Linear, RateCurv
 class RateProfile(LoadProfile):
     """Rate over all workers as a function of time. A user count on the command line changes `scale`."""
 
-    scale: Positive = Field(default=1.0, description="factor on all rates of the profile")
+    scale: Positive = optional(1.0, "factor on all rates of the profile")
 
     @abstractmethod
     def curve(self) -> RateCurve:
@@ -69,7 +69,7 @@ class RateRamp(Ramp, RateProfile):
     kind: Literal["linear"] = Field(description="linear: a linear ramp from one rate to another")
     from_sessions_per_s: NonNegative = Field(description="rate before the ramp, in sessions per second")
     to_sessions_per_s: NonNegative = Field(description="rate after the ramp, in sessions per second")
-    start_s: NonNegative = Field(default=0.0, description="start of the ramp, in seconds of the measure phase")
+    start_s: NonNegative = optional(0.0, "start of the ramp, in seconds of the measure phase")
     end_s: Positive = Field(description="end of the ramp, in seconds of the measure phase; after start_s")
 
     @model_validator(mode="after")
@@ -108,9 +108,9 @@ class RatePoints(RateProfile):
     points: Annotated[tuple[RatePoint, ...], Field(strict=False, min_length=1)] = Field(
         description="list of {time_s, sessions_per_s}, the first with time_s 0; give this or path"
     )
-    path: str | None = Field(default=None, description="CSV file with the columns time_s and sessions_per_s")
-    between: Literal["linear", "hold"] = Field(
-        default="linear", description="interpolation: linear, or hold: the rate of the earlier point"
+    path: str | None = optional(None, "CSV file with the columns time_s and sessions_per_s")
+    between: Literal["linear", "hold"] = optional(
+        "linear", "interpolation: linear, or hold: the rate of the earlier point"
     )
 
     @model_validator(mode="before")

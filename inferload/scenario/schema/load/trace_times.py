@@ -10,6 +10,7 @@ from pydantic import Field
 from inferload.base.errors import UsageError
 from inferload.base.numbers import exact, number
 from inferload.scenario.files.data_files import find
+from inferload.scenario.schema.base import optional
 from inferload.scenario.schema.distributions import MOST, Positive
 from inferload.scenario.schema.load.arrival_kind import LoadSummary, OpenArrivals, RecordedSessions
 
@@ -21,10 +22,9 @@ class TraceTimes(OpenArrivals):
     own_end = "the trace ends"
 
     kind: Literal["trace"] = Field(description="open loop: sessions at recorded times")
-    speed: Positive = Field(default=1.0, description="factor on the recorded speed; 2: twice as fast")
-    path: Annotated[str, Field(min_length=1)] | None = Field(
-        default=None,
-        description="text file with one start time per line, in seconds; null: the times of the replayed trace",
+    speed: Positive = optional(1.0, "factor on the recorded speed; 2: twice as fast")
+    path: Annotated[str, Field(min_length=1)] | None = optional(
+        None, "text file with one start time per line, in seconds; null: the times of the replayed trace"
     )
 
     @property
