@@ -26,6 +26,7 @@ HEAT = [
 SHARES = [[0.0, RED], [0.5, "#c9a13b"], [1.0, GREEN]]
 
 _DASHES_OF_LIMITS = ("dash", "dot", "dashdot", "6px,2px", "2px,6px")
+_MARGINS_PX, _TOP_PX = 82, 34  # above and below the panels, and above them
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +54,7 @@ def layout(height: int, x: PlotlyDict, y: PlotlyDict, **more: Any) -> PlotlyDict
     """Return a layout with one x and one y axis; report.js sets the theme colours."""
     base: PlotlyDict = {
         "height": height,
-        "margin": {"l": 72, "r": 18, "t": 34, "b": 48},
+        "margin": {"l": 72, "r": 18, "t": _TOP_PX, "b": _MARGINS_PX - _TOP_PX},
         "modebar": {"bgcolor": "rgba(0,0,0,0)", "color": GREY, "activecolor": BLUE},
         "paper_bgcolor": "rgba(0,0,0,0)",
         "plot_bgcolor": "rgba(0,0,0,0)",
@@ -63,6 +64,25 @@ def layout(height: int, x: PlotlyDict, y: PlotlyDict, **more: Any) -> PlotlyDict
         "hovermode": "closest",
     }
     return base | more
+
+
+def stacked(x: PlotlyDict, panels: Sequence[PlotlyDict], panel_px: int, legend_px: int) -> PlotlyDict:
+    """Return a layout of panels one below another, each with a legend above it, on one x axis below the last.
+
+    `panels`: their y axes; `panel_px`: height of each, with its legend.
+    """
+    plan = layout(_MARGINS_PX + panel_px * len(panels), x | {"anchor": f"y{suffix(len(panels) - 1)}"}, {})
+    for number, panel in enumerate(panels):
+        top = round(1 - (number + legend_px / panel_px) / len(panels), 5)
+        bottom = round(1 - (number + 1) / len(panels), 5)
+        plan[f"yaxis{suffix(number)}"] = PLAIN_NUMBERS | panel | {"domain": [bottom, top]}
+        plan[f"legend{suffix(number)}"] = LEGEND | {"y": top}
+    return plan | {"hovermode": "x unified", "hoversubplots": "axis"}
+
+
+def suffix(number: int) -> str:
+    """Return the suffix of the axes and the legend of a panel, counted from 0."""
+    return str(number + 1) if number else ""
 
 
 def scatter(mode: str, name: str, x: Sequence[object], y: Sequence[object], **more: Any) -> PlotlyDict:
@@ -92,10 +112,15 @@ def limit_line(limit: LatencyLimit, panel: str = "", nth: int = 0) -> PlotlyDict
 
     `panel`: suffix of its axis; `nth`: of the limits of a panel, which have a dash each.
     """
-    line = {"color": VIOLET if limit.is_gate else RED, "width": 1.4}
-    line["dash"] = _DASHES_OF_LIMITS[nth % len(_DASHES_OF_LIMITS)]
-    place = {"xref": "paper", "x0": 0, "x1": 1, "yref": f"y{panel}", "y0": limit.limit_ms, "y1": limit.limit_ms}
-    return {"type": "line", **place, "line": line, "name": limit.text, "showlegend": True, "legend": f"legend{panel}"}
+    dash = _DASHES_OF_LIMITS[nth % len(_DASHES_OF_LIMITS)]
+    line = across(limit.limit_ms, panel, VIOLET if limit.is_gate else RED, dash)
+    return line | {"name": limit.text, "showlegend": True, "legend": f"legend{panel}"}
+
+
+def across(at: float, panel: str, colour: str, dash: str = "dash") -> PlotlyDict:
+    """Return a horizontal line over the width of a panel."""
+    line = {"color": colour, "width": 1.4, "dash": dash}
+    return {"type": "line", "xref": "paper", "x0": 0, "x1": 1, "yref": f"y{panel}", "y0": at, "y1": at, "line": line}
 
 
 def in_range(limits: Sequence[LatencyLimit], measure: str, most: float) -> list[LatencyLimit]:
@@ -114,12 +139,20 @@ def instant_line(at_s: float) -> PlotlyDict:
     return {"type": "line", "xref": "x", "yref": "paper", "x0": at_s, "x1": at_s, "y0": 0, "y1": 1, "line": line}
 
 
-def decades(low: float, high: float) -> PlotlyDict:
-    """Return ticks and range of a logarithmic axis; fewer ticks per decade for more decades."""
+def shades(spans: Sequence[tuple[float, float]]) -> list[PlotlyDict]:
+    """Return shaded areas over all panels, without those that end before they begin."""
+    look: PlotlyDict = {"layer": "below", "line": {"width": 0}, "fillcolor": "rgba(128,134,145,0.16)"}
+    look |= {"type": "rect", "xref": "x", "yref": "paper", "y0": 0, "y1": 1}
+    return [look | {"x0": round(low, 3), "x1": round(high, 3)} for low, high in spans if high > low]
+
+
+def decades(low: float, high: float, *, is_small: bool = False) -> PlotlyDict:
+    """Return ticks and range of a logarithmic axis; fewer ticks per decade for more decades, and on a small axis."""
     low, high = max(low, 1e-3), max(high, low * 1.01, 1e-3)
     first, last = int(np.floor(np.log10(low))), int(np.ceil(np.log10(high)))
     spanned = np.log10(high / low)
     steps: tuple[float, ...] = (1, 1.5, 2, 3, 4, 5, 6, 8) if spanned < 1 else (1, 2, 5) if spanned < 4 else (1,)
+    steps = steps[:1] if is_small and spanned > 1 else steps
     values = [float(f"{step:g}e{power}") for power in range(first, last + 1) for step in steps]
     bounds = [float(np.log10(low)) - 0.04, float(np.log10(high)) + 0.06]
     return {"type": "log", "tickvals": values, "ticktext": [f"{value:,g}" for value in values], "range": bounds}

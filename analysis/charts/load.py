@@ -30,7 +30,7 @@ COLOURS = (
     (chart.TEAL, chart.PALE_TEAL), (chart.RED, chart.PALE_RED),
 )  # fmt: skip
 _SPREAD = 20.0  # ratio of highest to lowest value from which an axis is logarithmic
-_PANEL_PX, _LEGEND_PX = 210, 24
+_PANEL_PX, _LEGEND_PX = 258, 42
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +76,9 @@ def picture(curves: Sequence[Curve], slo: Mapping[str, float], point: str = "ste
     most = {axis: max(_values(data, axis), default=None) for axis in _AXES.values()}
     limits = [limit for limit in latency_limits({"": slo}, ()) if most.get(_AXES.get(limit.measure, "")) is not None]
     near = [limit for limit in limits if limit.limit_ms <= IN_RANGE * (most[_AXES[limit.measure]] or 0.0)]
-    plan = _layout(data, len(curves), near)
+    axes = [chart.axis(f"{title}, ms") | _scale(data, f"y{axis}", near) for title, _, _, axis in _PANELS]
+    throughput = chart.axis("output tok/s", rangemode="tozero")
+    plan = chart.stacked(throughput, axes, _PANEL_PX, _LEGEND_PX) | {"hovermode": "closest"}
     plan["shapes"] = [chart.limit_line(limit, _AXES[limit.measure][1:], nth) for nth, limit in enumerate(near)]
     note = f"One point per {point}." + (" Dark: p95, light: p50." if len(curves) > 1 else "") + _left_out(curves)
     note += chart.not_drawn([limit for limit in limits if limit not in near])
@@ -97,11 +99,12 @@ def _lines(curve: Curve, index: int, count: int) -> Iterator[chart.PlotlyDict]:
             single = {"name": f"{title_of} {statistic}", "legend": f"legend{axis}", "showlegend": True}
             several = {"name": curve.label, "legendgroup": curve.label, "legend": "legend", "showlegend": not named}
             named = True
+            x, y = (chart.numbers([point.figures[name] or 0.0 for point in known]) for name in (THROUGHPUT, figure))
             yield (single if count == 1 else several) | {
                 "type": "scatter",
                 "mode": "lines+markers",
-                "x": chart.numbers([point.figures[THROUGHPUT] or 0.0 for point in known]),
-                "y": chart.numbers([point.figures[figure] or 0.0 for point in known]),
+                "x": x,
+                "y": y,
                 "text": [point.name if count == 1 else f"{curve.label}, {point.name}" for point in known],
                 "line": {"color": colour, "width": 1.8},
                 "marker": {"size": 7, "color": colour},
@@ -123,20 +126,6 @@ def _left_out(curves: Sequence[Curve]) -> str:
     count = sum(len(curve.points) for curve in curves)
     texts = [f"{of} ({'all points' if len(names) == count else '; '.join(names)})" for of, names in missing.items()]
     return f" Not drawn, too few samples or not measured: {', '.join(texts)}." if texts else ""
-
-
-def _layout(data: Sequence[chart.PlotlyDict], count: int, limits: Sequence[LatencyLimit]) -> chart.PlotlyDict:
-    legend_px = _LEGEND_PX * max(1, -(-count // 4))
-    height = 34 + 48 + 2 * _PANEL_PX + legend_px + 70
-    plan = chart.layout(
-        height,
-        chart.axis("output tok/s", anchor="y2", rangemode="tozero"),
-        chart.axis("TTFT, ms", domain=[0.55, round(1 - (legend_px + 18) / height, 4)]) | _scale(data, "y", limits),
-    )
-    plan["yaxis2"] = chart.axis("ITL, ms", domain=[0.0, 0.42]) | _scale(data, "y2", limits)
-    plan["legend2"] = plan["legend"] | {"y": 0.42}
-    plan["legend"] = plan["legend"] | {"y": plan["yaxis"]["domain"][1] + 18 / height}
-    return plan
 
 
 def _scale(data: Sequence[chart.PlotlyDict], axis: str, limits: Sequence[LatencyLimit]) -> chart.PlotlyDict:
