@@ -35,7 +35,7 @@ SEPARATOR = "; "
 NOT_SET = "not set"
 _ADDRESS = ("--host", "--port")
 _LONGEST_LABEL = 24  # of a side, in headlines and tables
-_DIGITS = re.compile(r"[\dTZ]+")
+_WORD = re.compile(r"(?![\dTZ]+(?![^\W_]))[^\W_]+")  # of a name; dates and numbers alone name nothing
 _FORCED_LENGTH = "request.ignore_eos"
 
 
@@ -322,23 +322,18 @@ def distinct(sides: Sequence[Side]) -> list[Side]:
 
 def shortened(sides: Sequence[Side]) -> list[Side]:
     """Return the sides, those with long names of files under short labels: the words in which the names differ, else letters."""
-    changed = [side for side in sides if len(side.label) > _LONGEST_LABEL and _is_of_file(side)]
-    kept = {side.label.casefold() for side in sides if side not in changed}
-    words = {side.label: re.findall(r"[^\W_]+", side.label) for side in sides}
+    long = [side for side in sides if len(side.label) > _LONGEST_LABEL and _is_of_file(side)]
+    kept = {side.label.casefold() for side in sides if side not in long}
+    words = {side.label: _WORD.findall(side.label) for side in sides}
     common = set.intersection(*map(set, words.values()))
-    # Dates and numbers alone name nothing.
-    own = [
-        [word for word in words[side.label] if word not in common and not _DIGITS.fullmatch(word)] for side in changed
-    ]
-    labels = ["-".join(of_side) for of_side in own]
-    distinct_labels = {label.casefold() for label in labels} - kept - {""}
-    if len(distinct_labels) < len(labels) or any(len(label) > _LONGEST_LABEL for label in labels):
-        letters = dict(zip((side.label for side in sides), ascii_uppercase, strict=False))
-        labels = [letters.get(side.label, side.label) for side in changed]
-        if kept & {label.casefold() for label in labels}:
-            return list(sides)
-    new = dict(zip((side.label for side in changed), labels, strict=True))
-    return [_relabelled(side, new[side.label]) if side.label in new else side for side in sides]
+    own = ["-".join(word for word in words[side.label] if word not in common) for side in long]
+    letters = [letter for letter, side in zip(ascii_uppercase, sides, strict=False) if side in long]
+    for labels in (own, letters):
+        are_distinct = len({label.casefold() for label in labels} - kept) == len(long)
+        if are_distinct and all(0 < len(label) <= _LONGEST_LABEL for label in labels):
+            new = dict(zip((side.label for side in long), labels, strict=True))
+            return [_relabelled(side, new[side.label]) if side.label in new else side for side in sides]
+    return list(sides)
 
 
 def _is_of_file(side: Side) -> bool:
