@@ -76,20 +76,25 @@ def differences(baseline: Side, candidate: Side, allowed: Collection[str] = ()) 
         refusals.insert(0, f"client: {clients[0]} against {clients[1]}: {reason}{remedy}")
     if different := different_clocks(baseline, candidate):
         refusals.insert(0, different)
-    for key in () if clients[0] != clients[1] else sorted(_keys(baseline) | _keys(candidate)):
-        if first.settings.get(key) != second.settings.get(key):
-            line = f"{key}: {value_text(first.settings.get(key))} against {value_text(second.settings.get(key))}"
+    pairs = {
+        key: (first.settings.get(key), second.settings.get(key))
+        for key in (() if clients[0] != clients[1] else sorted(_keys(baseline) | _keys(candidate)))
+    }
+    # Keys of one side alone follow from others, such as the kind of the workload.
+    for key, (before, after) in sorted(pairs.items(), key=lambda item: None in item[1]):
+        if before != after:
+            line = f"{key}: {value_text(before)} against {value_text(after)}"
             (compared if key in allowed else refusals).append(line)
     warnings += _lengths(baseline, candidate) + _in_flight(baseline, candidate)
     references = baseline.canary_references, candidate.canary_references
     if all(references) and references[0] != references[1]:
         warnings.append("the answers to the canary prompts without load differ between the sides")
-    for key, (before, after) in _of_servers(first, second).items():
-        if key == "variant" and (before, after) == (baseline.label, candidate.label):
+    for key, names in _of_servers(first, second).items():
+        if key == "variant" and names == (baseline.label, candidate.label):
             continue  # as the sides are called
-        others = key == "model" and len({str(name).rpartition("/")[2].casefold() for name in (before, after)}) > 1
+        others = key == "model" and len({name.rpartition("/")[2].casefold() for name in names}) > 1
         remark = "; answers of different models, whose quality is not compared" if others else ""
-        compared.append(f"{key}: {before} against {after}{remark}")
+        compared.append(f"{key}: {' against '.join(names)}{remark}")
     if clients[0] == clients[1] and first.server.get("machine") != second.server.get("machine"):
         warnings.append("the load generators ran on different machines: their delays may contribute to the difference")
     notes = dict.fromkeys(note for side in (baseline, candidate) for run in side.runs for note in run.notes)
