@@ -1,11 +1,12 @@
 """Charts for plotly.js: description, colours, common layout and axes."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
+from inferload.base.numbers import number
 from inferload.results.latency_limits import IN_RANGE, LatencyLimit
 from inferload.turns.sketch import Floats
 
@@ -72,17 +73,17 @@ def stacked(x: PlotlyDict, panels: Sequence[PlotlyDict], panel_px: int, legend_p
     `panels`: their y axes; `panel_px`: height of each, with its legend.
     """
     plan = layout(_MARGINS_PX + panel_px * len(panels), x | {"anchor": f"y{suffix(len(panels) - 1)}"}, {})
-    for number, panel in enumerate(panels):
-        top = round(1 - (number + legend_px / panel_px) / len(panels), 5)
-        bottom = round(1 - (number + 1) / len(panels), 5)
-        plan[f"yaxis{suffix(number)}"] = PLAIN_NUMBERS | panel | {"domain": [bottom, top]}
-        plan[f"legend{suffix(number)}"] = LEGEND | {"y": top}
+    for nth, panel in enumerate(panels):
+        top = round(1 - (nth + legend_px / panel_px) / len(panels), 5)
+        bottom = round(1 - (nth + 1) / len(panels), 5)
+        plan[f"yaxis{suffix(nth)}"] = PLAIN_NUMBERS | panel | {"domain": [bottom, top]}
+        plan[f"legend{suffix(nth)}"] = LEGEND | {"y": top}
     return plan | {"hovermode": "x unified", "hoversubplots": "axis"}
 
 
-def suffix(number: int) -> str:
+def suffix(nth: int) -> str:
     """Return the suffix of the axes and the legend of a panel, counted from 0."""
-    return str(number + 1) if number else ""
+    return str(nth + 1) if nth else ""
 
 
 def scatter(mode: str, name: str, x: Sequence[object], y: Sequence[object], **more: Any) -> PlotlyDict:
@@ -107,7 +108,33 @@ def numbers(values: Sequence[float] | Floats, digits: int = 4) -> list[float | N
     return [None if value is None or not np.isfinite(value) else float(f"{value:.{digits}g}") for value in values]
 
 
-def limit_line(limit: LatencyLimit, panel: str = "", nth: int = 0) -> PlotlyDict:
+@dataclass(slots=True)
+class Limits:
+    """Limits in the panels of a chart: lines, and marks at the edge of a panel whose values they are far above."""
+
+    shapes: list[PlotlyDict] = field(default_factory=list)
+    edges: list[PlotlyDict] = field(default_factory=list)
+    above: list[str] = field(default_factory=list)
+
+    def add(self, limits: Sequence[LatencyLimit], most: float, panel: str = "") -> list[float]:
+        """Draw the limits of a panel with values up to `most`. Return those to which its axis has to extend."""
+        near = [limit for limit in limits if limit.limit_ms <= IN_RANGE * most]
+        far = sorted((limit for limit in limits if limit not in near), key=lambda limit: limit.limit_ms)
+        self.shapes += [_limit_line(limit, panel, nth) for nth, limit in enumerate(near)]
+        self.above += [limit.text for limit in far]
+        if far:
+            values = ", ".join(dict.fromkeys(number(limit.limit_ms) for limit in far))
+            place = {"xref": "paper", "x": 1, "xanchor": "right", "yref": f"y{panel} domain", "y": 1, "yanchor": "top"}
+            self.edges.append({"text": f"↑ {values}", "showarrow": False, "font": {"color": RED}} | place)
+        return [limit.limit_ms for limit in near]
+
+    @property
+    def note(self) -> str:
+        """Sentence on the limits that are marked at an edge; empty without any."""
+        return f" Limits above the axis, marked at its upper edge: {'; '.join(self.above)}." if self.above else ""
+
+
+def _limit_line(limit: LatencyLimit, panel: str, nth: int) -> PlotlyDict:
     """Return a horizontal line at a limit, named in the legend of its panel. Its colour tells SLO and gate apart.
 
     `panel`: suffix of its axis; `nth`: of the limits of a panel, which have a dash each.
@@ -121,17 +148,6 @@ def across(at: float, panel: str, colour: str, dash: str = "dash") -> PlotlyDict
     """Return a horizontal line over the width of a panel."""
     line = {"color": colour, "width": 1.4, "dash": dash}
     return {"type": "line", "xref": "paper", "x0": 0, "x1": 1, "yref": f"y{panel}", "y0": at, "y1": at, "line": line}
-
-
-def in_range(limits: Sequence[LatencyLimit], measure: str, most: float) -> list[LatencyLimit]:
-    """Return the limits of a measure that a chart of values up to `most` can show."""
-    return [limit for limit in limits if limit.measure == measure and limit.limit_ms <= IN_RANGE * most]
-
-
-def not_drawn(limits: Sequence[LatencyLimit]) -> str:
-    """Return the sentence on limits that are not in range; empty without any."""
-    texts = "; ".join(limit.text for limit in limits)
-    return f" Limits far above all values are not drawn: {texts}." if texts else ""
 
 
 def instant_line(at_s: float) -> PlotlyDict:

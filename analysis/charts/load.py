@@ -10,14 +10,14 @@ from inferload.figures.rate_figures import OUTPUT
 from inferload.figures.turn_figures import ITL, TPOT, TTFT
 from inferload.results.documents.figures_document import Step
 from inferload.results.documents.summary_document import Results
-from inferload.results.latency_limits import IN_RANGE, LatencyLimit, latency_limits
+from inferload.results.latency_limits import latency_limits
 from inferload.results.tables.cells import step_level
 
 from ..data.figures import value_of
 from . import chart
 
 KEY = "load"
-_AXES = {TTFT.key: "y", ITL.key: "y2", TPOT.key: "y2"}  # of the limits of an SLO
+_AXES = {TTFT.key: "", ITL.key: "2", TPOT.key: "2"}  # panels of the limits of an SLO
 THROUGHPUT, TPOT_MEDIAN = OUTPUT.key, f"p50({TPOT.key})"  # the latter: of the front
 _PANELS = tuple(
     (figure.title, f"p50({figure.key})", f"p95({figure.key})", axis) for figure, axis in ((TTFT, ""), (ITL, "2"))
@@ -73,17 +73,18 @@ def picture(curves: Sequence[Curve], slo: Mapping[str, float], point: str = "ste
     shown = {name for trace in data for name in trace["text"]}
     if len(shown) < 2:
         return None
-    most = {axis: max(_values(data, axis), default=None) for axis in _AXES.values()}
-    limits = [limit for limit in latency_limits({"": slo}, ()) if most.get(_AXES.get(limit.measure, "")) is not None]
-    near = [limit for limit in limits if limit.limit_ms <= IN_RANGE * (most[_AXES[limit.measure]] or 0.0)]
-    axes = [chart.axis(f"{title}, ms") | _scale(data, f"y{axis}", near) for title, _, _, axis in _PANELS]
+    axes, drawn, limits = [], chart.Limits(), latency_limits({"": slo}, ())
+    for title, _, _, panel in _PANELS:
+        values = [value for trace in data if trace["yaxis"] == f"y{panel}" for value in trace["y"] if value]
+        own = [limit for limit in limits if _AXES.get(limit.measure) == panel] if values else []
+        near = drawn.add(own, max(values, default=0.0), panel)
+        axes.append(chart.axis(f"{title}, ms") | _scale(values, near))
     throughput = chart.axis("output tok/s", rangemode="tozero")
     plan = chart.stacked(throughput, axes, _PANEL_PX, _LEGEND_PX) | {"hovermode": "closest"}
-    plan["shapes"] = [chart.limit_line(limit, _AXES[limit.measure][1:], nth) for nth, limit in enumerate(near)]
+    plan |= {"shapes": drawn.shapes, "annotations": drawn.edges}
     note = f"One point per {point}." + (" Dark: p95, light: p50." if len(curves) > 1 else "") + _left_out(curves)
-    note += chart.not_drawn([limit for limit in limits if limit not in near])
     terms = (OUTPUT.key, TTFT.key, ITL.key)
-    return chart.Picture(KEY, "Throughput against latency", note, {"data": data, "layout": plan}, terms)
+    return chart.Picture(KEY, "Throughput against latency", note + drawn.note, {"data": data, "layout": plan}, terms)
 
 
 def _lines(curve: Curve, index: int, count: int) -> Iterator[chart.PlotlyDict]:
@@ -128,13 +129,7 @@ def _left_out(curves: Sequence[Curve]) -> str:
     return f" Not drawn, too few samples or not measured: {', '.join(texts)}." if texts else ""
 
 
-def _scale(data: Sequence[chart.PlotlyDict], axis: str, limits: Sequence[LatencyLimit]) -> chart.PlotlyDict:
-    values = _values(data, axis)
+def _scale(values: Sequence[float], limits: Sequence[float]) -> chart.PlotlyDict:
     if values and max(values) > _SPREAD * min(values):
-        values += [limit.limit_ms for limit in limits if _AXES[limit.measure] == axis]
-        return chart.decades(min(values), max(values))
+        return chart.decades(min(*values, *limits), max(*values, *limits))
     return {"rangemode": "tozero"}
-
-
-def _values(data: Sequence[chart.PlotlyDict], axis: str) -> list[float]:
-    return [value for trace in data if trace["yaxis"] == axis for value in trace["y"] if value]

@@ -106,23 +106,19 @@ def picture(
     times = chart.axis("time since the start of the run, s", range=[0, len(timeline)])
     data: list[chart.PlotlyDict] = []
     axes: list[chart.PlotlyDict] = []
-    drawn: list[chart.PlotlyDict] = []
-    hidden: list[LatencyLimit] = []
+    drawn = chart.Limits()
     for number, (panel, lines) in enumerate(shown):
-        name = chart.suffix(number)
-        near, far = _limits_of(panel, lines, limits)
-        drawn += [chart.limit_line(limit, name, nth) for nth, limit in enumerate(near)]
-        hidden += far
-        most = 1.08 * max(_most(lines), *(limit.limit_ms for limit in near)) if near else None
-        axes.append(chart.axis(panel.title, rangemode="tozero") | ({"range": [0, most]} if near else {}))
+        name, most = chart.suffix(number), _most(lines)
+        near = drawn.add([limit for limit in limits if limit.measure == panel.measure], most, name)
+        axes.append(chart.axis(panel.title, rangemode="tozero"))
+        axes[-1] |= {"range": [0, 1.08 * max(most, *near)]} if near else {}
         data += [trace(line, name) | {"x0": every / 2, "dx": every} for line in lines]
     plan = chart.stacked(times, axes, _PANEL_PX, _LEGEND_PX)
-    plan["shapes"] = [*_shades(phases, len(timeline)), *(chart.instant_line(mark.t_s) for mark in marks), *drawn]
-    plan["annotations"] = [label for span in phases if (label := _phase_label(span, len(timeline)))]
+    plan["shapes"] = [*_shades(phases, len(timeline)), *(chart.instant_line(mark.t_s) for mark in marks), *drawn.shapes]
+    plan["annotations"] = [label for span in phases if (label := _phase_label(span, len(timeline)))] + drawn.edges
     note = f"{one_value_per(every)} Shaded: outside the measure phase."
     note += " Dotted lines: events, listed below." if marks else ""
-    note += " Dashed: limits of SLO and gates." if drawn else ""
-    note += chart.not_drawn(hidden)
+    note += (" Dashed: limits of SLO and gates." if drawn.shapes else "") + drawn.note
     terms = (
         *(panel.measure for panel in _OF_CLIENTS if panel.measure),
         *(row.key for row in SERVER_FIGURES if row.headline and row.panel is not None),
@@ -183,14 +179,6 @@ def _lines(timeline: Frame, panel: Panel, suffixes: Mapping[str, str]) -> list[D
 
 def _most(lines: Sequence[DrawnLine]) -> float:
     return max((value for line in lines for value in line.values if value is not None), default=0.0)
-
-
-def _limits_of(
-    panel: Panel, lines: Sequence[DrawnLine], limits: Sequence[LatencyLimit]
-) -> tuple[list[LatencyLimit], list[LatencyLimit]]:
-    """Return the limits that a panel shows, and those that would make its lines flat."""
-    near = chart.in_range(limits, panel.measure, _most(lines))
-    return near, [limit for limit in limits if limit.measure == panel.measure and limit not in near]
 
 
 def trace(drawn: DrawnLine, axis: str = "") -> chart.PlotlyDict:

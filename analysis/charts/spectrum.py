@@ -18,12 +18,11 @@ from ..data.frames import RunFrames
 from .chart import (
     BLUE,
     ORANGE,
+    Limits,
     Picture,
     PlotlyDict,
     axis,
     decades,
-    in_range,
-    limit_line,
     numbers,
     scatter,
     stacked,
@@ -95,7 +94,7 @@ def picture(run: RunFrames, limits: Sequence[LatencyLimit]) -> Picture | None:
     measured = turns[turns["ok"] & (turns["phase"] == "measure")].sorted_by("planned_s")
     data: list[PlotlyDict] = []
     axes: list[PlotlyDict] = []
-    shapes, most = [], 2.0
+    drawn, most = Limits(), 2.0
     for name, lines in _ROWS:
         panel, ends = suffix(len(axes)), []
         for label, measure, colour in lines:
@@ -105,10 +104,10 @@ def picture(run: RunFrames, limits: Sequence[LatencyLimit]) -> Picture | None:
             curve = spectrum(values)
             most = max(most, float(len(values)))
             data += _lines(curve, f"{name} {label}", colour, panel)
-            near = in_range(limits, measure, float(curve.values[-1]))
-            shapes += [limit_line(limit, panel, nth) for nth, limit in enumerate(near)]
-            ends += [*curve.values[[0, -1]].tolist(), *(limit.limit_ms for limit in near)]
+            ends += curve.values[[0, -1]].tolist()
         if ends:  # answers without a stream have no TTFT
+            measures = [measure for _, measure, _ in lines]
+            ends += drawn.add([limit for limit in limits if limit.measure in measures], max(ends), panel)
             axes.append(axis(f"{name}, ms") | decades(min(ends), max(ends)))
     if not data:
         return None
@@ -120,13 +119,18 @@ def picture(run: RunFrames, limits: Sequence[LatencyLimit]) -> Picture | None:
         ticktext=["min" if q == 0 else f"p{q * 100:g}" for q in shown],
         range=[0, float(np.log10(most)) + 0.02],
     )
-    plan = stacked(x, axes, _PANEL_PX, _LEGEND_PX) | {"shapes": shapes, "hovermode": "x", "hoversubplots": "overlaying"}
+    plan = stacked(x, axes, _PANEL_PX, _LEGEND_PX) | {
+        "shapes": drawn.shapes,
+        "annotations": drawn.edges,
+        "hovermode": "x",
+        "hoversubplots": "overlaying",
+    }
     note = (
         "Band: 95 % confidence interval with the effective number of turns; it ends at fewer than 10 turns above. From plan: "
         "measured from the planned start, including client lag."
     )
-    measures = tuple(measure for _, row in _ROWS for _, measure, _ in row)
-    return Picture("spectrum", "Latency spectrum", note, {"data": data, "layout": plan}, measures)
+    measures = [measure for _, row in _ROWS for _, measure, _ in row]
+    return Picture("spectrum", "Latency spectrum", note + drawn.note, {"data": data, "layout": plan}, tuple(measures))
 
 
 def _lines(curve: Spectrum, name: str, colour: str, panel: str) -> list[PlotlyDict]:

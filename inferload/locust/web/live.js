@@ -107,8 +107,8 @@
       );
     }
     // Build charts, tiles and the table of classes from the texts of a document.
-    _buildView({ charts, tiles, columns }) {
-      this.charts.begin(charts);
+    _buildView({ charts, tiles, columns, in_range }) {
+      this.charts.begin(charts, in_range);
       this._buildTiles(tiles);
       this.columns = columns;
       const { section } = this.classes;
@@ -348,7 +348,7 @@
       const measured = state.run.over ? (rowOf(this.filters.class || null) ?? state.rows[0]) : null;
       for (const { key, share: ofOne, server, text, box } of this.tileOf) {
         const value = measured ? (measured[key] ?? null) : store.newest(key);
-        box.hidden = measured ? !(key in measured) : server && !store.has(key);
+        box.hidden = measured ? !(key in measured) : (server || key === "users") && !store.has(key);
         setText(text, number(value === null ? null : value * (ofOne ? 100 : 1)));
       }
       this.tiles.setAttribute("aria-label", measured ? "Figures of the measure phase" : "Figures of the last 10 s");
