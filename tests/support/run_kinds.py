@@ -47,7 +47,7 @@ def _load(users_or_rate: str, detail: str = "") -> dict[str, Any]:
 
 
 def _overloaded(failed_gates: int = 0) -> dict[str, Any]:
-    text = "overloaded: 12 turns/s offered and 8.1 ended; the turns in flight grew by 3.9/s; latencies depend on the duration"
+    text = "overloaded: 12 turns/s offered, 8.1/s ended in 9 s; latencies depend on the duration of the run"
     reasons = [
         _reason(text, "overload", level="suspect"),
         _reason("151 of 232 turns were still streaming", "unfinished_drain"),
