@@ -10,14 +10,14 @@ from inferload.figures.rate_figures import OUTPUT
 from inferload.figures.turn_figures import ITL, TPOT, TTFT
 from inferload.results.documents.figures_document import Step
 from inferload.results.documents.summary_document import Results
-from inferload.results.latency_limits import IN_RANGE, LatencyLimit, latency_limits
+from inferload.results.latency_limits import latency_limits
 from inferload.results.tables.cells import step_level
 
 from ..data.figures import value_of
 from . import chart
 
 KEY = "load"
-_AXES = {TTFT.key: "y", ITL.key: "y2", TPOT.key: "y2"}  # of the limits of an SLO
+_AXES = {TTFT.key: "", ITL.key: "2", TPOT.key: "2"}  # panels of the limits of an SLO
 THROUGHPUT, TPOT_MEDIAN = OUTPUT.key, f"p50({TPOT.key})"  # the latter: of the front
 _PANELS = tuple(
     (figure.title, f"p50({figure.key})", f"p95({figure.key})", axis) for figure, axis in ((TTFT, ""), (ITL, "2"))
@@ -30,7 +30,7 @@ COLOURS = (
     (chart.TEAL, chart.PALE_TEAL), (chart.RED, chart.PALE_RED),
 )  # fmt: skip
 _SPREAD = 20.0  # ratio of highest to lowest value from which an axis is logarithmic
-_PANEL_PX, _LEGEND_PX = 210, 24
+_PANEL_PX, _LEGEND_PX = 258, 42
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,15 +73,18 @@ def picture(curves: Sequence[Curve], slo: Mapping[str, float], point: str = "ste
     shown = {name for trace in data for name in trace["text"]}
     if len(shown) < 2:
         return None
-    most = {axis: max(_values(data, axis), default=None) for axis in _AXES.values()}
-    limits = [limit for limit in latency_limits({"": slo}, ()) if most.get(_AXES.get(limit.measure, "")) is not None]
-    near = [limit for limit in limits if limit.limit_ms <= IN_RANGE * (most[_AXES[limit.measure]] or 0.0)]
-    plan = _layout(data, len(curves), near)
-    plan["shapes"] = [chart.limit_line(limit, _AXES[limit.measure][1:], nth) for nth, limit in enumerate(near)]
+    axes, drawn, limits = [], chart.Limits(), latency_limits({"": slo}, ())
+    for title, _, _, panel in _PANELS:
+        values = [value for trace in data if trace["yaxis"] == f"y{panel}" for value in trace["y"] if value]
+        own = [limit for limit in limits if _AXES.get(limit.measure) == panel] if values else []
+        near = drawn.add(own, max(values, default=0.0), panel)
+        axes.append(chart.axis(f"{title}, ms") | _scale(values, near))
+    throughput = chart.axis("output tok/s", rangemode="tozero")
+    plan = chart.stacked(throughput, axes, _PANEL_PX, _LEGEND_PX) | {"hovermode": "closest"}
+    plan |= {"shapes": drawn.shapes, "annotations": drawn.edges}
     note = f"One point per {point}." + (" Dark: p95, light: p50." if len(curves) > 1 else "") + _left_out(curves)
-    note += chart.not_drawn([limit for limit in limits if limit not in near])
     terms = (OUTPUT.key, TTFT.key, ITL.key)
-    return chart.Picture(KEY, "Throughput against latency", note, {"data": data, "layout": plan}, terms)
+    return chart.Picture(KEY, "Throughput against latency", note + drawn.note, {"data": data, "layout": plan}, terms)
 
 
 def _lines(curve: Curve, index: int, count: int) -> Iterator[chart.PlotlyDict]:
@@ -97,11 +100,12 @@ def _lines(curve: Curve, index: int, count: int) -> Iterator[chart.PlotlyDict]:
             single = {"name": f"{title_of} {statistic}", "legend": f"legend{axis}", "showlegend": True}
             several = {"name": curve.label, "legendgroup": curve.label, "legend": "legend", "showlegend": not named}
             named = True
+            x, y = (chart.numbers([point.figures[name] or 0.0 for point in known]) for name in (THROUGHPUT, figure))
             yield (single if count == 1 else several) | {
                 "type": "scatter",
                 "mode": "lines+markers",
-                "x": chart.numbers([point.figures[THROUGHPUT] or 0.0 for point in known]),
-                "y": chart.numbers([point.figures[figure] or 0.0 for point in known]),
+                "x": x,
+                "y": y,
                 "text": [point.name if count == 1 else f"{curve.label}, {point.name}" for point in known],
                 "line": {"color": colour, "width": 1.8},
                 "marker": {"size": 7, "color": colour},
@@ -125,27 +129,7 @@ def _left_out(curves: Sequence[Curve]) -> str:
     return f" Not drawn, too few samples or not measured: {', '.join(texts)}." if texts else ""
 
 
-def _layout(data: Sequence[chart.PlotlyDict], count: int, limits: Sequence[LatencyLimit]) -> chart.PlotlyDict:
-    legend_px = _LEGEND_PX * max(1, -(-count // 4))
-    height = 34 + 48 + 2 * _PANEL_PX + legend_px + 70
-    plan = chart.layout(
-        height,
-        chart.axis("output tok/s", anchor="y2", rangemode="tozero"),
-        chart.axis("TTFT, ms", domain=[0.55, round(1 - (legend_px + 18) / height, 4)]) | _scale(data, "y", limits),
-    )
-    plan["yaxis2"] = chart.axis("ITL, ms", domain=[0.0, 0.42]) | _scale(data, "y2", limits)
-    plan["legend2"] = plan["legend"] | {"y": 0.42}
-    plan["legend"] = plan["legend"] | {"y": plan["yaxis"]["domain"][1] + 18 / height}
-    return plan
-
-
-def _scale(data: Sequence[chart.PlotlyDict], axis: str, limits: Sequence[LatencyLimit]) -> chart.PlotlyDict:
-    values = _values(data, axis)
+def _scale(values: Sequence[float], limits: Sequence[float]) -> chart.PlotlyDict:
     if values and max(values) > _SPREAD * min(values):
-        values += [limit.limit_ms for limit in limits if _AXES[limit.measure] == axis]
-        return chart.decades(min(values), max(values))
+        return chart.decades(min(*values, *limits), max(*values, *limits))
     return {"rangemode": "tozero"}
-
-
-def _values(data: Sequence[chart.PlotlyDict], axis: str) -> list[float]:
-    return [value for trace in data if trace["yaxis"] == axis for value in trace["y"] if value]

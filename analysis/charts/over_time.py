@@ -17,8 +17,7 @@ from ..data.frames import PhaseSpan
 from ..data.timeline import LOG, server_suffixes
 from . import chart
 
-_PANEL_PX = 132  # height of a panel with its legend
-_GAP_PX = 38  # height of the legend of a panel
+_PANEL_PX, _LEGEND_PX = 132, 38  # height of a panel with its legend, and of its legend
 _MAX_POINTS = 4000
 _MIN_LABEL_SHARE = 0.08  # minimum share of the width of a phase with a centred label
 _DASHES = ("solid", "dash", "dot", "dashdot")
@@ -104,40 +103,32 @@ def picture(
     shown = [(panel, lines) for panel in panels() if (lines := _lines(thinned, panel, suffixes))]
     if not shown:
         return None
-    height = 40 + _PANEL_PX * len(shown) + 50
     times = chart.axis("time since the start of the run, s", range=[0, len(timeline)])
-    plan: chart.PlotlyDict = chart.layout(height, times, {})
-    inner = height - plan["margin"]["t"] - plan["margin"]["b"]
     data: list[chart.PlotlyDict] = []
-    drawn: list[chart.PlotlyDict] = []
-    hidden: list[LatencyLimit] = []
+    axes: list[chart.PlotlyDict] = []
+    drawn = chart.Limits()
     for number, (panel, lines) in enumerate(shown):
-        name = "" if number == 0 else str(number + 1)
-        top, bottom = 1 - (number * _PANEL_PX + _GAP_PX) / inner, 1 - (number + 1) * _PANEL_PX / inner
-        domain = [round(max(0.0, bottom), 5), round(top, 5)]
-        plan[f"yaxis{name}"] = chart.PLAIN_NUMBERS | chart.axis(panel.title, domain=domain, rangemode="tozero")
-        plan[f"legend{name}"] = chart.LEGEND | {"y": domain[1]}
-        near, far = _limits_of(panel, lines, limits)
-        drawn += [chart.limit_line(limit, name, nth) for nth, limit in enumerate(near)]
-        hidden += far
-        if near:
-            plan[f"yaxis{name}"]["range"] = [0, 1.08 * max(_most(lines), *(limit.limit_ms for limit in near))]
-        data += [_trace(line, name) | {"x0": every / 2, "dx": every} for line in lines]
-    plan["xaxis"] |= {"anchor": f"y{len(shown)}" if len(shown) > 1 else "y"}
-    plan |= {"hovermode": "x unified", "hoversubplots": "axis"}
-    plan["shapes"] = [*_shades(phases, len(timeline)), *(chart.instant_line(mark.t_s) for mark in marks)]
-    plan["shapes"] += drawn
-    plan["annotations"] = [label for span in phases if (label := _phase_label(span, len(timeline)))]
-    interval = "1 s" if every == 1 else f"{every} s (means, p95: maximum)"
-    note = f"One value per {interval}. Shaded: outside the measure phase."
+        name, most = chart.suffix(number), _most(lines)
+        near = drawn.add([limit for limit in limits if limit.measure == panel.measure], most, name)
+        axes.append(chart.axis(panel.title, rangemode="tozero"))
+        axes[-1] |= {"range": [0, 1.08 * max(most, *near)]} if near else {}
+        data += [trace(line, name) | {"x0": every / 2, "dx": every} for line in lines]
+    plan = chart.stacked(times, axes, _PANEL_PX, _LEGEND_PX)
+    plan["shapes"] = [*_shades(phases, len(timeline)), *(chart.instant_line(mark.t_s) for mark in marks), *drawn.shapes]
+    plan["annotations"] = [label for span in phases if (label := _phase_label(span, len(timeline)))] + drawn.edges
+    note = f"{one_value_per(every)} Shaded: outside the measure phase."
     note += " Dotted lines: events, listed below." if marks else ""
-    note += " Dashed: limits of SLO and gates." if drawn else ""
-    note += chart.not_drawn(hidden)
+    note += (" Dashed: limits of SLO and gates." if drawn.shapes else "") + drawn.note
     terms = (
         *(panel.measure for panel in _OF_CLIENTS if panel.measure),
         *(row.key for row in SERVER_FIGURES if row.headline and row.panel is not None),
     )
     return chart.Picture("over-time", "Timeline", note, {"data": data, "layout": plan}, terms)
+
+
+def one_value_per(every: int) -> str:
+    """Return the sentence on the seconds that a value is of."""
+    return f"One value per {'1 s' if every == 1 else f'{every} s (means, p95: maximum)'}."
 
 
 def _thinned(timeline: Frame, every: int) -> Frame:
@@ -156,7 +147,9 @@ def grouped(name: str, column: Column, every: int) -> Column:
 
 
 @dataclass(frozen=True, slots=True)
-class _DrawnLine:
+class DrawnLine:
+    """Line of a panel with its values."""
+
     line: PanelLine
     name: str
     dash: str
@@ -168,7 +161,7 @@ class _DrawnLine:
         return any(a is not None and b is not None for a, b in pairwise(self.values))
 
 
-def _lines(timeline: Frame, panel: Panel, suffixes: Mapping[str, str]) -> list[_DrawnLine]:
+def _lines(timeline: Frame, panel: Panel, suffixes: Mapping[str, str]) -> list[DrawnLine]:
     series = []
     for line in panel.lines:
         for index, suffix in enumerate(suffixes.values() if line.server else ("",)):
@@ -180,23 +173,15 @@ def _lines(timeline: Frame, panel: Panel, suffixes: Mapping[str, str]) -> list[_
                 continue
             values = timeline[column] * (100 if line.share else 1)
             dash = _DASHES[index % len(_DASHES)]
-            series.append(_DrawnLine(line, f"{line.label} {suffix}".strip(), dash, chart.numbers(values, 5)))
+            series.append(DrawnLine(line, f"{line.label} {suffix}".strip(), dash, chart.numbers(values, 5)))
     return series
 
 
-def _most(lines: Sequence[_DrawnLine]) -> float:
+def _most(lines: Sequence[DrawnLine]) -> float:
     return max((value for line in lines for value in line.values if value is not None), default=0.0)
 
 
-def _limits_of(
-    panel: Panel, lines: Sequence[_DrawnLine], limits: Sequence[LatencyLimit]
-) -> tuple[list[LatencyLimit], list[LatencyLimit]]:
-    """Return the limits that a panel shows, and those that would make its lines flat."""
-    near = chart.in_range(limits, panel.measure, _most(lines))
-    return near, [limit for limit in limits if limit.measure == panel.measure and limit not in near]
-
-
-def _trace(drawn: _DrawnLine, axis: str) -> chart.PlotlyDict:
+def trace(drawn: DrawnLine, axis: str = "") -> chart.PlotlyDict:
     shape = "hvh" if drawn.line.steps else "linear"
     return {
         "type": "scatter",
@@ -218,14 +203,7 @@ def _shades(phases: Sequence[PhaseSpan], seconds: int) -> list[chart.PlotlyDict]
     if measured is None:
         return []
     end_s = seconds if measured.end_s is None else measured.end_s
-    spans = ((0.0, measured.start_s), (end_s, float(seconds)))
-    look = {"layer": "below", "line": {"width": 0}, "fillcolor": "rgba(128,134,145,0.16)"}
-    return [
-        {"type": "rect", "xref": "x", "yref": "paper", "x0": round(low, 3), "x1": round(high, 3), "y0": 0, "y1": 1}
-        | look
-        for low, high in spans
-        if high > low
-    ]
+    return chart.shades([(0.0, measured.start_s), (end_s, float(seconds))])
 
 
 def _phase_label(span: PhaseSpan, seconds: int) -> chart.PlotlyDict | None:

@@ -10,19 +10,14 @@ from inferload.figures.servers.server_figures import GENERATION_RATE, RUNNING, S
 from ..data.frame import Frame
 from . import chart, over_time
 from .load import COLOURS as PAIRS
-from .over_time import Panel
+from .over_time import DrawnLine, Panel
 
 KEY = "sides-over-time"
 COLOURS = tuple(dark for dark, _ in PAIRS)
-_PANEL_PX, _GAP_PX = 138, 26
-_MOST_TICKS = 6  # of a logarithmic axis
+_PANEL_PX, _HEADING_PX = 138, 26
 _MOST_POINTS = 2000  # of a line
 _SPREAD = 20.0  # ratio of the values of two sides from which a latency has a logarithmic axis
 _LOOKS = (("solid", 1.8), ("dot", 1.4))  # dash and width of the lines of a panel
-_SHADE = {
-    "type": "rect", "xref": "x", "yref": "paper", "y0": 0, "y1": 1, "layer": "below", "line": {"width": 0},
-    "fillcolor": "rgba(128,134,145,0.16)",
-}  # fmt: skip
 # Lines beside a like one, and those that explain no difference in what users see.
 _LEFT_OUT = {"users", GENERATION_RATE.key, RUNNING.key, *(row.key for row in SERVER_FIGURES if not row.headline)}
 
@@ -52,27 +47,22 @@ def picture(sides: Sequence[SideTimeline]) -> chart.Picture | None:
     times = chart.axis(
         "time since the start of each measure phase, s", range=[-max(s.start_s for s in sides), max(ends_s)]
     )
-    plan: chart.PlotlyDict = chart.layout(_PANEL_PX * len(shown) + 82, times, {})
-    inner = plan["height"] - plan["margin"]["t"] - plan["margin"]["b"]
     data = [_entry(side.label, colour) for side, colour in zip(sides, COLOURS, strict=False)]
-    plan["annotations"] = []
+    axes = []
     for number, panel in enumerate(shown):
-        axis = "" if number == 0 else str(number + 1)
-        top = 1 - (_PANEL_PX * number + _GAP_PX) / inner
-        domain = [round(max(0.0, top - (_PANEL_PX - _GAP_PX) / inner), 5), round(top, 5)]
         traces = [
-            _trace(side, panel, position, colour, every) | {"yaxis": f"y{axis}"}
+            _trace(side, panel, position, colour, every) | {"yaxis": f"y{chart.suffix(number)}"}
             for side, colour in zip(sides, COLOURS, strict=False)
             for position in range(len(panel.lines))
         ]
         data += traces
-        plan[f"yaxis{axis}"] = chart.PLAIN_NUMBERS | {"domain": domain, "nticks": 5} | _scale(panel, traces)
-        plan["annotations"].append(_heading(panel, domain[1]))
-    plan["xaxis"] |= {"anchor": f"y{len(shown)}" if len(shown) > 1 else "y"}
+        axes.append({"nticks": 5} | _scale(panel, traces))
+    plan = chart.stacked(times, axes, _PANEL_PX, _HEADING_PX) | {"legend": chart.LEGEND}  # one of all panels
+    tops = [plan[f"yaxis{chart.suffix(number)}"]["domain"][1] for number in range(len(shown))]
+    plan["annotations"] = [_heading(panel, top) for panel, top in zip(shown, tops, strict=True)]
     plan["shapes"] = _shapes(sides, max(ends_s))
-    plan |= {"hovermode": "x unified", "hoversubplots": "axis"}
     runs = "; ".join(f"{side.label}: {side.run}" for side in sides if side.run != side.label)
-    note = f"One value per {'1 s' if every == 1 else f'{every} s (means, p95: maximum)'}. Shaded: outside the measure phases."
+    note = f"{over_time.one_value_per(every)} Shaded: outside the measure phases."
     note += f" Of one run a side: {runs}." if runs else ""
     note += "".join(f" {side.label}: {each}." for side in sides for each in side.notes)
     measured = tuple(panel.measure for panel in shown if panel.measure)
@@ -93,20 +83,17 @@ def _entry(label: str, colour: str) -> chart.PlotlyDict:
 
 
 def _trace(side: SideTimeline, panel: Panel, position: int, colour: str, every: int) -> chart.PlotlyDict:
-    line, (dash, width) = panel.lines[position], _LOOKS[position]
+    line, (dash, width) = replace(panel.lines[position], colour=colour), _LOOKS[position]
     values = over_time.grouped(line.column, side.timeline.numbers(line.column), every) * (100 if line.share else 1)
-    shape = "hvh" if line.steps else "linear"
-    return {
-        "type": "scatter",
+    drawn = over_time.trace(DrawnLine(line, line.label, dash, chart.numbers(values)))
+    return drawn | {
         "mode": "lines+markers",  # a line shows no value without a neighbour
         "marker": {"color": colour, "size": 3},
-        "name": line.label,
         "legendgroup": side.label,
         "showlegend": False,
         "x0": round(every / 2 - side.start_s, 3),
         "dx": every,
-        "y": chart.numbers(values),
-        "line": {"color": colour, "width": width, "dash": dash, "shape": shape},
+        "line": drawn["line"] | {"width": width},
         "hovertemplate": f"{side.label}: %{{y}}",
     }
 
@@ -116,10 +103,7 @@ def _scale(panel: Panel, traces: Sequence[chart.PlotlyDict]) -> chart.PlotlyDict
     known = [[value for value in trace["y"] if value] for trace in traces if any(trace["y"])]
     middles = [float(np.median(values)) for values in known]
     if panel.measure and max(middles) > _SPREAD * min(middles):
-        scale = chart.decades(min(map(min, known)), max(map(max, known)))
-        powers = [text for text in scale["ticktext"] if text.strip("0,.") == "1"]
-        few = {"tickvals": [float(text.replace(",", "")) for text in powers], "ticktext": powers}
-        return scale | (few if len(scale["tickvals"]) > _MOST_TICKS else {})
+        return chart.decades(min(map(min, known)), max(map(max, known)), is_small=True)
     return {"rangemode": "tozero"}
 
 
@@ -136,7 +120,7 @@ def _shapes(sides: Sequence[SideTimeline], last_s: float) -> list[chart.PlotlyDi
     """Return shaded areas outside all measure phases, and the end of each measure phase if they differ."""
     lengths = [side.end_s - side.start_s for side in sides]
     spans = ((-max(side.start_s for side in sides), 0.0), (max(lengths), last_s))
-    shapes = [_SHADE | {"x0": low, "x1": high} for low, high in spans if high > low]
+    shapes = chart.shades(spans)
     if max(lengths) - min(lengths) > 1:
         looks = [{"color": colour, "width": 1, "dash": "dash"} for colour in COLOURS]
         shapes += [chart.instant_line(end_s) | {"line": look} for end_s, look in zip(lengths, looks, strict=False)]

@@ -15,12 +15,25 @@ from inferload.results.latency_limits import LatencyLimit
 from inferload.turns.sketch import Floats, rank
 
 from ..data.frames import RunFrames
-from .chart import BLUE, ORANGE, Picture, PlotlyDict, axis, decades, in_range, layout, limit_line, numbers, scatter
+from .chart import (
+    BLUE,
+    ORANGE,
+    Limits,
+    Picture,
+    PlotlyDict,
+    axis,
+    decades,
+    numbers,
+    scatter,
+    stacked,
+    suffix,
+)
 
 BATCHES = 20
 T_95 = 2.093  # Student's t at 97.5 % with 19 degrees of freedom
 ENOUGH = 10.0  # effective turns above a percentile for an interval
 _POINTS = 90
+_PANEL_PX, _LEGEND_PX = 194, 28
 
 _ROWS = (
     (TTFT.title, (("from send", TTFT.key, BLUE), ("from plan", TTFT_PLANNED.key, ORANGE))),
@@ -80,49 +93,44 @@ def picture(run: RunFrames, limits: Sequence[LatencyLimit]) -> Picture | None:
         return None
     measured = turns[turns["ok"] & (turns["phase"] == "measure")].sorted_by("planned_s")
     data: list[PlotlyDict] = []
-    shapes, most = [], 2.0
-    ranges: dict[str, list[float]] = {}
-    for number, (name, lines) in enumerate(_ROWS):
-        panel = "" if number == 0 else str(number + 1)
+    axes: list[PlotlyDict] = []
+    drawn, most = Limits(), 2.0
+    for name, lines in _ROWS:
+        panel, ends = suffix(len(axes)), []
         for label, measure, colour in lines:
             values = measured[measure][measured[measure] > 0]
             if not len(values):
                 continue
             curve = spectrum(values)
             most = max(most, float(len(values)))
-            ranges.setdefault(panel, []).extend((float(curve.values[0]), float(curve.values[-1])))
             data += _lines(curve, f"{name} {label}", colour, panel)
-            for nth, limit in enumerate(in_range(limits, measure, float(curve.values[-1]))):
-                shapes.append(limit_line(limit, panel, nth))
-                ranges[panel].append(limit.limit_ms)
+            ends += curve.values[[0, -1]].tolist()
+        if ends:  # answers without a stream have no TTFT
+            measures = [measure for _, measure, _ in lines]
+            ends += drawn.add([limit for limit in limits if limit.measure in measures], max(ends), panel)
+            axes.append(axis(f"{name}, ms") | decades(min(ends), max(ends)))
     if not data:
         return None
     shown = [q for q in (0.0, *_QUANTILES) if 1 / (1 - q) <= most * 1.01]
     x = axis(
         "percentile",
         type="log",
-        anchor="y2",
         tickvals=[float(f"{1 / (1 - q):.6g}") for q in shown],
         ticktext=["min" if q == 0 else f"p{q * 100:g}" for q in shown],
         range=[0, float(np.log10(most)) + 0.02],
     )
-    plan = layout(470, x, axis("TTFT, ms", domain=[0.55, 0.97]) | _range(ranges.get("")))
-    plan["yaxis2"] = axis("E2E, ms", domain=[0.0, 0.42]) | _range(ranges.get("2"))
-    plan["legend2"] = plan["legend"] | {"y": 0.42}
-    if "" not in ranges:  # answers without a stream have no TTFT
-        plan["yaxis"]["visible"] = False
-        plan["yaxis2"]["domain"], plan["legend2"]["y"] = [0.0, 0.97], 0.97
-    plan |= {"shapes": shapes, "hovermode": "x"}
+    plan = stacked(x, axes, _PANEL_PX, _LEGEND_PX) | {
+        "shapes": drawn.shapes,
+        "annotations": drawn.edges,
+        "hovermode": "x",
+        "hoversubplots": "overlaying",
+    }
     note = (
         "Band: 95 % confidence interval with the effective number of turns; it ends at fewer than 10 turns above. From plan: "
         "measured from the planned start, including client lag."
     )
-    measures = tuple(measure for _, row in _ROWS for _, measure, _ in row)
-    return Picture("spectrum", "Latency spectrum", note, {"data": data, "layout": plan}, measures)
-
-
-def _range(values: list[float] | None) -> PlotlyDict:
-    return decades(min(values), max(values)) if values else {"type": "log"}
+    measures = [measure for _, row in _ROWS for _, measure, _ in row]
+    return Picture("spectrum", "Latency spectrum", note + drawn.note, {"data": data, "layout": plan}, tuple(measures))
 
 
 def _lines(curve: Spectrum, name: str, colour: str, panel: str) -> list[PlotlyDict]:

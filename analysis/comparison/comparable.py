@@ -35,7 +35,7 @@ SEPARATOR = "; "
 NOT_SET = "not set"
 _ADDRESS = ("--host", "--port")
 _LONGEST_LABEL = 24  # of a side, in headlines and tables
-_DIGITS = re.compile(r"[\dTZ]+")
+_WORD = re.compile(r"(?![\dTZ]+(?![^\W_]))[^\W_]+")  # of a name; dates and numbers alone name nothing
 _FORCED_LENGTH = "request.ignore_eos"
 
 
@@ -76,20 +76,25 @@ def differences(baseline: Side, candidate: Side, allowed: Collection[str] = ()) 
         refusals.insert(0, f"client: {clients[0]} against {clients[1]}: {reason}{remedy}")
     if different := different_clocks(baseline, candidate):
         refusals.insert(0, different)
-    for key in () if clients[0] != clients[1] else sorted(_keys(baseline) | _keys(candidate)):
-        if first.settings.get(key) != second.settings.get(key):
-            line = f"{key}: {value_text(first.settings.get(key))} against {value_text(second.settings.get(key))}"
+    pairs = {
+        key: (first.settings.get(key), second.settings.get(key))
+        for key in (() if clients[0] != clients[1] else sorted(_keys(baseline) | _keys(candidate)))
+    }
+    # Keys of one side alone follow from others, such as the kind of the workload.
+    for key, (before, after) in sorted(pairs.items(), key=lambda item: None in item[1]):
+        if before != after:
+            line = f"{key}: {value_text(before)} against {value_text(after)}"
             (compared if key in allowed else refusals).append(line)
     warnings += _lengths(baseline, candidate) + _in_flight(baseline, candidate)
     references = baseline.canary_references, candidate.canary_references
     if all(references) and references[0] != references[1]:
         warnings.append("the answers to the canary prompts without load differ between the sides")
-    for key, (before, after) in _of_servers(first, second).items():
-        if key == "variant" and (before, after) == (baseline.label, candidate.label):
+    for key, names in _of_servers(first, second).items():
+        if key == "variant" and names == (baseline.label, candidate.label):
             continue  # as the sides are called
-        others = key == "model" and len({str(name).rpartition("/")[2].casefold() for name in (before, after)}) > 1
+        others = key == "model" and len({name.rpartition("/")[2].casefold() for name in names}) > 1
         remark = "; answers of different models, whose quality is not compared" if others else ""
-        compared.append(f"{key}: {before} against {after}{remark}")
+        compared.append(f"{key}: {' against '.join(names)}{remark}")
     if clients[0] == clients[1] and first.server.get("machine") != second.server.get("machine"):
         warnings.append("the load generators ran on different machines: their delays may contribute to the difference")
     notes = dict.fromkeys(note for side in (baseline, candidate) for run in side.runs for note in run.notes)
@@ -322,23 +327,18 @@ def distinct(sides: Sequence[Side]) -> list[Side]:
 
 def shortened(sides: Sequence[Side]) -> list[Side]:
     """Return the sides, those with long names of files under short labels: the words in which the names differ, else letters."""
-    changed = [side for side in sides if len(side.label) > _LONGEST_LABEL and _is_of_file(side)]
-    kept = {side.label.casefold() for side in sides if side not in changed}
-    words = {side.label: re.findall(r"[^\W_]+", side.label) for side in sides}
+    long = [side for side in sides if len(side.label) > _LONGEST_LABEL and _is_of_file(side)]
+    kept = {side.label.casefold() for side in sides if side not in long}
+    words = {side.label: _WORD.findall(side.label) for side in sides}
     common = set.intersection(*map(set, words.values()))
-    # Dates and numbers alone name nothing.
-    own = [
-        [word for word in words[side.label] if word not in common and not _DIGITS.fullmatch(word)] for side in changed
-    ]
-    labels = ["-".join(of_side) for of_side in own]
-    distinct_labels = {label.casefold() for label in labels} - kept - {""}
-    if len(distinct_labels) < len(labels) or any(len(label) > _LONGEST_LABEL for label in labels):
-        letters = dict(zip((side.label for side in sides), ascii_uppercase, strict=False))
-        labels = [letters.get(side.label, side.label) for side in changed]
-        if kept & {label.casefold() for label in labels}:
-            return list(sides)
-    new = dict(zip((side.label for side in changed), labels, strict=True))
-    return [_relabelled(side, new[side.label]) if side.label in new else side for side in sides]
+    own = ["-".join(word for word in words[side.label] if word not in common) for side in long]
+    letters = [letter for letter, side in zip(ascii_uppercase, sides, strict=False) if side in long]
+    for labels in (own, letters):
+        are_distinct = len({label.casefold() for label in labels} - kept) == len(long)
+        if are_distinct and all(0 < len(label) <= _LONGEST_LABEL for label in labels):
+            new = dict(zip((side.label for side in long), labels, strict=True))
+            return [_relabelled(side, new[side.label]) if side.label in new else side for side in sides]
+    return list(sides)
 
 
 def _is_of_file(side: Side) -> bool:

@@ -1,6 +1,6 @@
 """Sides of a comparison from run directories and result files of other clients, and their names: `[NAME=]PATH`, `FILE:N`."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,7 @@ from inferload.results.documents.summary_document import Results, Summary
 from inferload.results.open_run import OpenRun
 from inferload.results.prices import Prices
 from inferload.results.summary_notes import notes_on_energy, notes_on_tokens
-from inferload.scenario.overrides import ADDED_LATER
+from inferload.scenario.overrides import ADDED_LATER, flat
 from inferload.scenario.schema import tasks
 
 from ..charts.load import FIGURES, TPOT_MEDIAN
@@ -182,7 +182,7 @@ def _loads(manifest: Manifest, summary: Summary) -> tuple[LoadFigures, ...]:
 def _settings(manifest: Manifest) -> dict[str, Any]:
     """Return the flat scenario without keys that may differ, and the program, unless it is of inferload and only runs this."""
     document = {key: value for key, value in scenario_of(manifest).items() if key not in _NO_SETTINGS}
-    settings = settings_of_load(dict(_flat(document)))
+    settings = settings_of_load(dict(flat(document)))
     program = manifest.program
     if program is None or (program.bundled and not reacts(settings)):
         return settings
@@ -198,14 +198,6 @@ def settings_of_load(settings: Mapping[str, Any]) -> dict[str, Any]:
 def reacts(settings: Mapping[str, Any]) -> bool:
     """Return True if Python code of the program determines the turns, so that the scenario alone does not."""
     return tasks.reacts({key: settings.get(f"workload.{key}") for key in ("kind", "classes")})
-
-
-def _flat(data: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, Any]]:
-    for key, value in data.items():
-        if isinstance(value, Mapping) and value:
-            yield from _flat(value, f"{path}{key}.")
-        else:
-            yield f"{path}{key}", value
 
 
 def _server_start(run: OpenRun) -> str | None:

@@ -111,7 +111,7 @@
   }
 
   function offerPng(chart) {
-    const button = chart.previousElementSibling;
+    const button = chart.parentElement.querySelector("button.png");
     button.addEventListener("click", async () => {
       button.disabled = true;
       try { await savePng(chart, [button.dataset.title, document.body.dataset.caution].filter(Boolean).join(": ")); } finally { button.disabled = false; }

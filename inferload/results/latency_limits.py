@@ -8,7 +8,7 @@ from inferload.figures.limits.gate import GateError
 from inferload.figures.limits.gate_grammar import MEASURE_NAMES, parse
 from inferload.figures.limits.slo import LIMITS, limit_text
 
-IN_RANGE = 3.0  # a limit above so many times the highest value is not drawn: the values would be flat
+IN_RANGE = 1.5  # a limit above so many times the highest value is marked at the edge: the values would be flat
 
 
 class LatencyLimit(Struct, frozen=True):

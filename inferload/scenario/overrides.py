@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from msgspec import Struct
@@ -29,6 +29,15 @@ ADDED_LATER: Mapping[str, object] = {
     "request.wrong_length": "stop",
     "rules": None,
 }  # dotted path: default
+
+
+def flat(data: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield the values below nested mappings by their dotted paths."""
+    for key, value in data.items():
+        if isinstance(value, Mapping) and value:
+            yield from flat(value, f"{path}{key}.")
+        else:
+            yield f"{path}{key}", value
 
 
 class Override(Struct, frozen=True):

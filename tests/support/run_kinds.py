@@ -46,8 +46,8 @@ def _load(users_or_rate: str, detail: str = "") -> dict[str, Any]:
     return {"users_or_rate": users_or_rate, "detail": detail, "rows": [["arrivals", ["as planned"]]]}
 
 
-def _overloaded() -> dict[str, Any]:
-    text = "overloaded: 12 turns/s offered and 8.1 ended; the turns in flight grew by 3.9/s; latencies depend on the duration"
+def _overloaded(failed_gates: int = 0) -> dict[str, Any]:
+    text = "overloaded: 12 turns/s offered, 8.1/s ended in 9 s; latencies depend on the duration of the run"
     reasons = [
         _reason(text, "overload", level="suspect"),
         _reason("151 of 232 turns were still streaming", "unfinished_drain"),
@@ -55,7 +55,15 @@ def _overloaded() -> dict[str, Any]:
     ]
     grew = {"lasts_s": 9.0, "offered_per_s": 12.0, "ended_per_s": 8.1, "growth_per_s": 3.9, "low_per_s": 3.0}
     grew |= {"high_per_s": 4.8, "state": "overloaded"}
-    return summary(verdict={"measurement": "invalid", "reasons": reasons}, growth=grew)
+    note = {"passed": False, "note": "59.8 times above the limit", "simulated": True}
+    gates = [{"gate": f"p95(ttft_ms) < {100 + number}", "value": 5980.0} | note for number in range(failed_gates)]
+    judged = {"gates": gates, "passed": False} if gates else {}
+    return summary(verdict={"measurement": "invalid", "reasons": reasons} | judged, growth=grew)
+
+
+def overloaded_with_five_gates(folder: Path) -> Path:
+    """Write the page of an overloaded run whose five gates failed, on a simulated server."""
+    return _run(lambda: _overloaded(5), load=_load("12/s Poisson", "session starts"), targets=SIMULATED)(folder)
 
 
 def _dead() -> dict[str, Any]:

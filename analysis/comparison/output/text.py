@@ -26,6 +26,8 @@ from ..not_served import LOAD, TITLE, NotServedTurns, collapse_text, has_collaps
 from ..sides import Side, TableRow
 from . import tables
 
+_SHOWN_DIFFERENCES = 5
+
 
 def headline(comparison: Comparison) -> str:
     """Format a comparison as a sentence: sides, verdict, primary figure, what is worse, turns not served, collapse, condition."""
@@ -187,11 +189,12 @@ def winners(decisions: Sequence[Decision]) -> list[tuple[str, str]]:
 
 
 class Compared(NamedTuple):
-    """What is stated of one comparison."""
+    """What is stated of one comparison. `folded`: the remark that counts further differences, and these."""
 
     title: str
     headline: str
     remarks: list[str]
+    folded: tuple[str, Sequence[str]]
     effects: table.Table
 
 
@@ -232,7 +235,7 @@ def contents(rows: Sequence[TableRow], comparisons: Sequence[Comparison], arms: 
         tables.best(best),
         best_notes(best),
         winners(best),
-        [Compared(_title(each), spoken(each), remarks(each), tables.effects(each)) for each in both],
+        [Compared(_title(each), spoken(each), remarks(each), folded(each), tables.effects(each)) for each in both],
         family(comparisons or arms) if both else "",
         front,
     )
@@ -327,13 +330,15 @@ def remarks(comparison: Comparison) -> list[str]:
     """Return comparability and warnings, a line each."""
     lines = [checked.text for checked in comparison.limits]
     lines += [f"compared: {line}" for line in comparison.differences.compared]
-    lines += [f"not comparable: {line}" for line in comparison.differences.refusals]
+    refusals, (count, left_out) = comparison.differences.refusals, folded(comparison)
+    lines += [f"not comparable: {line}" for line in refusals[: len(refusals) - len(left_out)]]
+    lines += [count] if left_out else []
     lines += [f"implausible: {line}" for line in comparison.implausible]
     lines += [f"note: {line}" for line in comparison.differences.warnings]
     for side in (comparison.baseline, comparison.candidate):
         lines += [f"{side.label}: left out, {line}" for line in side.left_out]
         invalid = [run.label for run in side.runs if run.level == "invalid"]
-        if invalid and not comparison.differences.refusals:
+        if invalid and not refusals:
             lines.append(f"{side.label}: left out with their pairs, measurement not valid: {', '.join(invalid)}")
     if comparison.condition:
         lines.append(f"holds for {comparison.condition.holds_for}: {comparison.condition.reason}")
@@ -343,9 +348,17 @@ def remarks(comparison: Comparison) -> list[str]:
         lines.append(not_served_text(turns))  # else in the headline, or none
     if comparison.pairs and unpaired:
         lines.append(f"left out, no run of this seed on the other side: {unpaired}")
-    elif not comparison.pairs and comparison.occasions is None and not comparison.differences.refusals:
+    elif not comparison.pairs and comparison.occasions is None and not refusals:
         lines.append("no pairs: the means are over all runs, of different seeds")
     return lines
+
+
+def folded(comparison: Comparison) -> tuple[str, Sequence[str]]:
+    """Return the remark that counts the differences beyond the first few, and these; empty if there are no more than a few."""
+    left_out = comparison.differences.refusals[_SHOWN_DIFFERENCES:]
+    if len(left_out) < 2:
+        return "", ()
+    return f"not comparable: {len(left_out)} more differences (comparison.json has all)", left_out
 
 
 def untested(comparison: Comparison) -> list[str]:

@@ -107,8 +107,8 @@
       );
     }
     // Build charts, tiles and the table of classes from the texts of a document.
-    _buildView({ charts, tiles, columns }) {
-      this.charts.begin(charts);
+    _buildView({ charts, tiles, columns, in_range }) {
+      this.charts.begin(charts, in_range);
       this._buildTiles(tiles);
       this.columns = columns;
       const { section } = this.classes;

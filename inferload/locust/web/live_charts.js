@@ -1,6 +1,5 @@
 // Charts of the live view: uPlot figures on one time axis with a shared cursor and zoom. Texts are set as text, never as HTML.
 (() => {
-  const IN_RANGE = 1.25; // the axis follows the data: a limit above so many times the highest value is named at its edge
   const MARK_PX = 6; // distance of the cursor from a mark at which its text is displayed
   const number = (value) => {
     if (value === null || value === undefined) return "–";
@@ -133,7 +132,8 @@
       this.canvas.addEventListener("keydown", (event) => group.key(event, this));
     }
     _linesNow(store) {
-      if (!this.spec.failures) return this.spec.lines;
+      // In an open loop the number of users is a factor of the rate, and has no values.
+      if (!this.spec.failures) return this.spec.lines.filter(({ key }) => key !== "users" || store.has(key));
       const kinds = [...store.columns.keys()].filter((name) => name.startsWith("failed:"));
       return kinds.map((key, index) => ({ key, label: key.slice("failed:".length), colour: 1 + ((index + 1) % 6) }));
     }
@@ -248,7 +248,7 @@
       };
     }
     _top(high) {
-      const near = this._limits().filter((limit) => limit.limit_ms <= IN_RANGE * high);
+      const near = this._limits().filter((limit) => limit.limit_ms <= this.group.inRange * high);
       return high > 0 ? Math.max(high, ...near.map((limit) => limit.limit_ms)) * 1.1 : 1;
     }
     // Limits within the axis as lines; the values of those above it at its upper edge.
@@ -332,7 +332,8 @@
       this.observer.observe(this.grid);
     }
     // Begin with the charts of a document.
-    begin(specs) {
+    begin(specs, inRange) {
+      this.inRange = inRange; // a limit above so many times the highest value is named at the edge
       this.charts = specs.map((spec) => new Chart(this, spec));
       this.grid.replaceChildren(...this.charts.map((chart) => chart.figure));
     }

@@ -126,7 +126,7 @@
       this.stop.disabled = ending;
       this.hold.disabled = !steer?.ramp;
       if (!steer) {
-        this.now.textContent = ending ? "draining" : "not steerable";
+        this.now.textContent = ending ? "Draining" : "Not steerable";
         return;
       }
       const { level, unit, ramp, whole } = steer;

@@ -1,6 +1,6 @@
 """The tables of a run, each made from one part of summary.json; the terminal, report.md and report.html show the same ones."""
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from inferload.base.numbers import number, percent
 from inferload.figures.client_figures import CLIENT_FIGURES, GC_PAUSE
@@ -9,13 +9,12 @@ from inferload.figures.rate_figures import ACHIEVED, ATTAINMENT, GOODPUT, INPUT,
 from inferload.figures.servers.server_blocks import ACCEPTANCE_LENGTH
 from inferload.figures.servers.server_figures import HIT_RATE
 from inferload.figures.table import Cell, Table
-from inferload.figures.turn_figures import TTFT, TURN_FIGURES, TurnFigure, brief_of
+from inferload.figures.turn_figures import TTFT, TURN_FIGURES, brief_of
 from inferload.results import readers
 from inferload.results.documents.figures_document import Cache, Distribution, Figures, Split, TurnCounts
 from inferload.results.documents.summary_document import Results, TaskSteps
 from inferload.results.tables import rate_tables
 from inferload.results.tables.cells import (
-    Scale,
     marks_note,
     row_of,
     scale_of_blocks,
@@ -106,35 +105,31 @@ def _counts(summary: Results) -> list[Table]:
     return [Table("counts", "Turns and sessions", ("", *blocks), rows, note)]
 
 
-def _scales(parts: Collection[_Part], names: Sequence[str]) -> dict[TurnFigure, Scale]:
-    """Return the scales of the brief measures that parts of a run have samples of."""
-    shown = brief_of(lambda figure: any(part.latency_of(figure.key).count for part in parts))
-    return {figure: scale_of_blocks(figure, (part.latency_of(figure.key) for part in parts), names) for figure in shown}
-
-
-def _latencies(part: _Part, scales: Mapping[TurnFigure, Scale], names: Sequence[str]) -> list[Cell]:
-    blocks = ((part.latency_of(figure.key), scale.factor) for figure, scale in scales.items())
-    return [statistic(block, name, factor) for block, factor in blocks for name in names]
-
-
 def _split(column: str, blocks: Mapping[str, Split]) -> list[Table]:
     """Turns and latencies by target or by model, if there are several."""
     counts, statistics = tuple(state.key for state in ENDS), ("mean", "p50", "p99")
-    columns: list[str | Head] = [column, *(Head(name, f"turns {name}") for name in counts), "output tokens"]
-    scales = _scales(blocks.values(), statistics)
-    for figure, scale in scales.items():
-        columns += [figure.head("mean", scale.unit), *map(statistic_head, statistics[1:])]
+    heads, latencies = _brief([*blocks.values()], statistics)
+    columns: Columns = [column, *(Head(name, f"turns {name}") for name in counts), "output tokens", *heads]
     rows: Rows = [
-        (
-            name,
-            *(getattr(block.turns, count) for count in (*counts, "output_tokens")),
-            *_latencies(block, scales, statistics),
-        )
-        for name, block in blocks.items()
+        (name, *(getattr(block.turns, count) for count in (*counts, "output_tokens")), *cells)
+        for (name, block), cells in zip(blocks.items(), latencies, strict=True)
     ]
     stays = ", unless it left" if column == "target" else ""
     note = f"Turns planned in the measure phase. All turns of a session use one {column}{stays}."
     return [Table(f"by-{column}", f"By {column}", columns, rows, note + marks_note(rows))]
+
+
+def _brief(blocks: Sequence[Figures | Split], names: Sequence[str]) -> tuple[Columns, list[list[Cell]]]:
+    """Return heads and cells of statistics of the brief measures, a list of cells for each block. A measure has one unit."""
+    heads: list[str | Head] = []
+    cells: list[list[Cell]] = [[] for _ in blocks]
+    for figure in brief_of(lambda figure: any(block.latency_of(figure.key).count for block in blocks)):
+        samples = [block.latency_of(figure.key) for block in blocks]
+        unit, factor = scale_of_blocks(figure, samples, names)
+        heads += [figure.head(name, unit) for name in names]
+        for row, block in zip(cells, samples, strict=True):
+            row += [statistic(block, name, factor) for name in names]
+    return heads, cells
 
 
 def _over_tasks(key: str, title: str, samples: Mapping[Head, Distribution], note: str) -> Table:
@@ -299,12 +294,12 @@ def _client(summary: Results) -> list[Table]:
 
 def _steps(summary: Results) -> list[Table]:
     rates, statistics = (OFFERED, ACHIEVED, TURNS, OUTPUT if summary.turns.streamed else INPUT), ("p50", "p95", "p99")
-    scales = _scales(summary.steps, statistics)
+    heads, latencies = _brief(summary.steps, statistics)
     columns: Columns = [
         "step",
         "window, s",
         *(figure.head() for figure in rates),
-        *(figure.head(name, scale.unit) for figure, scale in scales.items() for name in statistics),
+        *heads,
         Head("failed turns", "turns failed"),
         Head("unfinished turns", "turns unfinished"),
     ]
@@ -313,11 +308,11 @@ def _steps(summary: Results) -> list[Table]:
             f"{step.step}: {step_level(step.users, step.sessions_per_s)}",
             step.window_s,
             *(step.rates.get(figure.key) for figure in rates),
-            *_latencies(step, scales, statistics),
+            *cells,
             step.turns.failed,
             step.turns.unfinished,
         )
-        for step in summary.steps
+        for step, cells in zip(summary.steps, latencies, strict=True)
     ]
     return [Table("steps", "Steps", columns, rows, marks_note(rows).strip())]
 

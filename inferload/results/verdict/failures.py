@@ -164,8 +164,8 @@ def instant(results: Results, at_s: float) -> str:
     places = []
     if (from_s := results.measure_from_s) is not None:
         into_s, ended = at_s - from_s, results.window_s is not None and at_s > from_s + results.window_s
-        place = "before" if into_s < 0 else "after" if ended else f"{into_s:.1f} s into"
-        places.append(f"{place} the measure phase")
+        outside = "before the measure phase" if into_s < 0 else "after the measure phase" if ended else ""
+        places.append(outside or f"{into_s:.1f} s into the measure phase")
     with suppress(ValueError, OverflowError):  # of a document of others
         at = datetime.fromisoformat(results.run.started_at or "") + timedelta(seconds=at_s)
         places += [] if results.run.clock == "virtual" else [f"{at.astimezone(UTC):%H:%M:%S} UTC"]

@@ -13,6 +13,7 @@ from inferload.figures.servers.server_figure import GPU, SPEC_DECODE, ServerFigu
 from inferload.figures.servers.server_figures import KV_CACHE_USAGE, SERVER_FIGURES, WAITING
 from inferload.figures.turn_figures import HEADLINES, OF_STREAM
 from inferload.results.documents.figures_document import Figures
+from inferload.results.latency_limits import IN_RANGE
 from inferload.turns.states import BY_KEY, DROPPED, ENDS, NOT_SERVED
 
 LOAD = {"in_flight": "in flight", "users": "users"}  # columns that are no figures, of all classes
@@ -32,8 +33,8 @@ def sentence_case(label: str) -> str:
 
 
 def view() -> dict[str, Any]:
-    """Return the charts, tiles and columns of the table of classes."""
-    return {"charts": _charts(), "tiles": _tiles(), "columns": _columns()}
+    """Return the charts, tiles and columns of the table of classes. `in_range`: of limits, over the highest value of a chart."""
+    return {"charts": _charts(), "tiles": _tiles(), "columns": _columns(), "in_range": IN_RANGE}
 
 
 def _charts() -> list[dict[str, Any]]:

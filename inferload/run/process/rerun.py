@@ -5,7 +5,7 @@ Python code of a rerun is that of the command line of this process, and has to b
 
 import hashlib
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable
 from typing import Any
 
 from msgspec import Struct, field
@@ -20,7 +20,7 @@ from inferload.run.process.run_spec import FormValues, RunOptions, RunSpec, form
 from inferload.run.process.user_scenarios import Program
 from inferload.scenario import scenario as scenarios
 from inferload.scenario.files import catalog
-from inferload.scenario.overrides import Override
+from inferload.scenario.overrides import Override, flat
 from inferload.scenario.scenario import Scenario
 
 _MOST_SHOWN = 60  # characters of a value
@@ -157,33 +157,20 @@ def again(manifest: Manifest, options: RunOptions, here: CommandLine) -> Again:
 
 def _differences(spec: RunSpec, now: RunSpec) -> list[str]:
     """Return how a run that can begin now differs from an earlier one: a text for each key, and for the servers."""
-    was, is_now = (dict(_leaves(each.scenario.as_data())) for each in (spec, now))
-    texts = [
-        f"{key} is {_in_short(is_now.get(key))} instead of {_in_short(was.get(key))}"
-        for key in {**was, **is_now}
-        if was.get(key) != is_now.get(key)
-    ]
-    places = [("servers", [target.url for target in spec.targets], [target.url for target in now.targets])]
+    was, is_now = (dict(flat(each.scenario.as_data())) for each in (spec, now))
+    pairs = [(f"{key} is", is_now.get(key), was.get(key)) for key in {**was, **is_now}]
+    after, before = ([target.url for target in each.targets] for each in (now, spec))
+    pairs.append(("servers:", after, before))
     if now.metrics_urls is not None:  # otherwise those of the servers
-        places.append(("metrics pages", list(spec.metrics_urls or ()), list(now.metrics_urls)))
-    texts += [
-        f"{title}: {', '.join(after) or 'none'} instead of {', '.join(before) or 'none'}"
-        for title, before, after in places
-        if before != after
+        pairs.append(("metrics pages:", list(now.metrics_urls), list(spec.metrics_urls or ())))
+    return [
+        f"{key} {_in_short(after)} instead of {_in_short(before)}" for key, after, before in pairs if after != before
     ]
-    return texts
-
-
-def _leaves(data: Any, path: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield the values below nested mappings by their dotted paths."""
-    if not isinstance(data, Mapping):
-        yield path, data
-        return
-    for key, value in data.items():
-        yield from _leaves(value, f"{path}.{key}" if path else key)
 
 
 def _in_short(value: Any) -> str:
+    if isinstance(value, list) and all(isinstance(each, str) for each in value):
+        return ", ".join(value) or "none"
     text = f"{value:.15g}" if isinstance(value, float) else json.dumps(value, ensure_ascii=False)
     return text if len(text) <= _MOST_SHOWN else text[:_MOST_SHOWN] + "..."
 

@@ -99,6 +99,15 @@ def test_no_text_is_cut_or_lies_on_another(
     assert screens.findings(browser) == {}
 
 
+def test_an_overloaded_run_with_five_gates_takes_three_laptop_screens(browser: Browser, tmp_path: Path) -> None:
+    page = run_kinds.overloaded_with_five_gates(tmp_path / "run")
+    chromium.resize(browser, 1440, screens.HEIGHT)
+    browser.get(page.as_uri())
+    height = browser.execute_script("return document.documentElement.scrollHeight")
+    assert height <= 3 * screens.HEIGHT
+    assert browser.execute_script("return document.querySelectorAll('#gates tbody tr').length") == 5
+
+
 @pytest.fixture(scope="module")
 def show(browser: Browser, pages: dict[str, Path]) -> Iterator[Callable[[str, Screen], Shown]]:
     """A function that returns the page of a kind on a screen. It opens a page once, and lays it out for each screen."""

@@ -22,6 +22,7 @@ from inferload.analysis.pages.glossary import DEFINITIONS, anchor
 from inferload.analysis.pages.terms import meant
 from inferload.analysis.report import report
 
+from inferload.base.numbers import number
 from inferload.figures.limits import gate_grammar
 from inferload.figures.servers import server_figures
 from inferload.figures.turn_figures import TTFT
@@ -186,8 +187,8 @@ def test_a_minute_outside_the_run_is_not_shown(
 
 
 @given(st.floats(1, 1e6), st.sampled_from(["ttft_ms", "itl_ms"]))
-def test_a_limit_is_a_line_of_its_panel_or_named_below_the_chart(limit_ms: float, measure: str) -> None:
-    """Any limit on a figure of the timeline: a line in view, or in the note if it would make the figure flat."""
+def test_a_limit_is_a_line_of_its_panel_or_marked_at_its_edge(limit_ms: float, measure: str) -> None:
+    """Any limit on a figure of the timeline: a line in view, or a mark at the edge and in the note if the figure would be flat."""
     rows = Frame({"ttft_ms_p95": [50.0, 100.0], "itl_ms_p95": [5.0, 10.0]})
     most = {"ttft_ms": 100.0, "itl_ms": 10.0}[measure]
     limits = [LatencyLimit(measure, limit_ms, "the limit", is_gate) for is_gate in (False, True, True)]
@@ -197,6 +198,9 @@ def test_a_limit_is_a_line_of_its_panel_or_named_below_the_chart(limit_ms: float
     (panel,) = [name for name in ("yaxis", "yaxis2") if plan[name]["title"]["text"].lower().startswith(measure[:3])]
     lines = [shape for shape in plan["shapes"] if shape["y0"] == limit_ms]
     assert bool(lines) == (limit_ms <= IN_RANGE * most) == ("the limit" not in picture.note)
+    marks = [(mark["text"], mark["yref"]) for mark in plan["annotations"]]
+    assert marks == ([] if lines else [(f"↑ {number(limit_ms)}", f"{panel.replace('axis', '')} domain")])
+    assert ("range" in plan[panel]) == bool(lines)  # else that of the values
     for line in lines:
         assert (line["yref"], line["legend"]) == (panel.replace("axis", ""), panel.replace("yaxis", "legend"))
         assert (line["name"], line["showlegend"]) == ("the limit", True)

@@ -196,6 +196,24 @@ def test_different_workloads_are_compared_only_if_allowed() -> None:
     assert f"compared: {line}" in output.text([allowed])
 
 
+@given(st.integers(0, 60), st.integers(0, 60))
+def test_many_differences_are_counted_and_folded_with_those_of_both_sides_first(both: int, one: int) -> None:
+    keys = {f"a.{number:02}": 1 for number in range(one)} | {f"z.{number:02}": 1 for number in range(both)}
+    base, new = sides(0.0, pairs=1)
+    others = {key: 2 for key in keys if key.startswith("z")}
+    comparison = compared(having(base, settings=keys), having(new, settings=others))
+    all_of_them, (count, left_out) = list(comparison.differences.refusals), output.folded(comparison)
+    assert [line[0] for line in all_of_them] == ["z"] * both + ["a"] * one
+    shown = [line for line in output.remarks(comparison) if line.startswith("not comparable: ")]
+    kept = [f"not comparable: {line}" for line in all_of_them[: len(all_of_them) - len(left_out)]]
+    assert shown == (kept if not left_out else [*kept, count])
+    assert len(shown) <= 6
+    assert f" {len(left_out)} more" in count or not left_out
+    of_page = page.of_comparisons([comparison])
+    assert of_page.count(f"{len(left_out)} more differences</summary>") == bool(left_out)
+    assert all(line in of_page for line in all_of_them)
+
+
 def with_server(side: Side, second_half: dict[str, Any], **fields: Any) -> Side:
     """Return the side with a variant; the second half of its runs has other values of the server, and these fields."""
     server = {"engine": "vllm 0.32.0", "model": "m", "inferload": "1.0", "variant": variant("8")}

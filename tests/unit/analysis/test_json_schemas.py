@@ -12,7 +12,7 @@ import jsonschema
 import pytest
 import run_kinds
 import yaml
-from inferload.analysis.pages import json_schemas
+from inferload.analysis.commands import schema
 from paths import DATA, ROOT
 
 from inferload import cli
@@ -24,12 +24,12 @@ RECORDED = sorted((DATA / "documents").glob("*.json"))
 TYPES = {"summary": Summary, "run": Manifest}
 
 
-@pytest.mark.parametrize("kind", json_schemas.KINDS)
+@pytest.mark.parametrize("kind", schema.KINDS)
 def test_the_published_schema_is_that_of_the_types(kind: str, capsys: pytest.CaptureFixture[str]) -> None:
-    name = json_schemas.file_name(kind)
     assert cli.main(["schema", kind]) == 0
     printed = capsys.readouterr().out
-    published = documents.PUBLISHED / name
+    version = json.loads(printed)["$id"].rpartition(":")[2]
+    published = documents.PUBLISHED / f"{kind}-{version}.schema.json"
     assert published.exists(), "another version of the format has a file of its own; the earlier ones stay"
     assert published.read_text() == printed, f"inferload schema {kind} > {published.relative_to(ROOT)}"
     jsonschema.Draft202012Validator.check_schema(json.loads(printed))

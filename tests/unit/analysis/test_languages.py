@@ -7,7 +7,9 @@ from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
+import msgspec
 import pytest
+import run_kinds
 import synthetic_run as synthetic
 from code_texts import nodes, text_of
 from inferload.analysis.comparison.output import text as comparison
@@ -25,8 +27,11 @@ from test_study_findings import AFTER, BEFORE, PLAN, pairs, plan_of, results, ru
 from inferload import cli
 from inferload.figures import table
 from inferload.figures.table import Table
+from inferload.results.documents.summary_document import FirstError, Summary
 from inferload.results.open_run import OpenRun
+from inferload.results.verdict import failures
 from inferload.scenario import language
+from inferload.turns.record import Failure
 
 PAGES = ROOT / "analysis" / "pages"
 ENTRIES = texts.entries()
@@ -200,6 +205,24 @@ def test_a_chinese_report_has_the_lines_and_numbers_of_the_english_one_without_i
     words = {*WORD.findall("\n".join(pages[1]))} - {*WORD.findall("\n".join(ENTRIES.values()))}
     names = "DONE UTC agent badcafe bench chat cores digest kernel ratio tiny ttft vllm"
     assert words == {*f"{names} the ended finish for silent was without".split()}  # of its names and two messages
+
+
+@pytest.mark.parametrize("make", [run_kinds._overloaded, lambda: run_kinds._overloaded(5), run_kinds._dead])
+def test_headlines_of_overload_and_of_failures_have_a_chinese_text(
+    chinese: None, make: Callable[[], dict[str, dict[str, str]]]
+) -> None:
+    document = make()
+    results = msgspec.convert(document, Summary)
+    said = [document["outcome"]["headline"], *failures.turn_lines(results)]
+    said += [failures.in_short(results)] if results.turns.whole_run.failed else [results.growth.rates]
+    assert [text for text in said if texts.tr(text) == text] == []
+
+
+@pytest.mark.parametrize("failure", Failure)
+def test_the_message_of_each_class_of_failure_has_a_chinese_text(chinese: None, failure: Failure) -> None:
+    status = 404 if failure.value.startswith("http") else None
+    kind = failures.kind_text(FirstError(failure=failure.value, status=status, text="x", at_s=1.0))
+    assert texts.tr(f"{kind}: message of a server") != f"{kind}: message of a server"
 
 
 def test_the_chinese_pages_of_studies_and_comparisons(chinese: None, golden: Callable[[str, str], None]) -> None:
