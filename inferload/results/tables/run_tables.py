@@ -29,7 +29,6 @@ from inferload.results.verdict.failures import counts_by_name
 from inferload.results.verdict.gate_text import error_text, gate_mark, interval_and_note, value_text
 from inferload.turns.states import ENDS, OF_SESSIONS, OF_TURNS
 
-_Part = Figures | Split  # of a run
 STATISTICS = ("mean", "p50", "p90", "p95", "p99", "p999", "min", "max", "count")
 _TASK_STATISTICS = ("mean", "p50", "p90", "p95", "min", "max")
 TASK_ROWS = {
