@@ -459,7 +459,7 @@ def test_a_sweep_resumes_after_a_signal_and_a_kill(tmp_path: Path) -> None:
         "  broken: {base: base, factor: f, purpose: p, args: {exit-after-s: 0.001}}\n"
     )
     lines = ["baseline: v.yaml:base", "variants: ['v.yaml:cached', 'v.yaml:broken']", "scenarios: [quick.yaml]"]
-    lines += ["pairs: 1", "reports: false", "cost: {gpu_hour_price: 2.5}", "require: [turns_per_s > 1e9]"]
+    lines += ["pairs: 1", "reports: false", "cost: {gpu_hour_price: 2.5}"]
     write_sweep(tmp_path / "sweep.yaml", *lines)
     out = tmp_path / "out"
 
@@ -494,7 +494,6 @@ def test_a_sweep_resumes_after_a_signal_and_a_kill(tmp_path: Path) -> None:
     assert "| quick/broken/000 | the server did not start" in index
     assert "cached against base" in index, index
     assert "million output tok" in index
-    assert "NO SIDE IS LEFT: base is ruled out by turns_per_s > 1e9" in index
     variant = json.loads((out / "quick/cached/000/run.json").read_text())["variant"]
     known = {"name": "cached", "hardware": {"gpu": "none", "gpus": 0, "memory_gib": 1}}
     known["prices"] = {"gpu_hour": 2.5, "gpus": 1}

@@ -79,6 +79,19 @@ def test_a_sweep_on_a_virtual_clock_has_the_runs_of_its_plan_and_a_best_variant(
 
 
 @pytest.mark.usefixtures("forked_programs")
+def test_the_index_of_a_sweep_names_the_sides_that_a_requirement_rules_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    lines = ["schema: 1", "name: ruled-out", "engine: simulator", "clock: virtual", "baseline: t4-baseline", "pairs: 1"]
+    lines += ["variants: [t4-prefix-caching]", "scenarios: [{scenario: smoke, set: ['phases={measure_s: 1}', 'gates=[]']}]"]
+    lines += ["reports: false", "require: [turns_per_s > 1e9]"]
+    Path("plan.yaml").write_text("\n".join(lines))
+    assert cli.main(["sweep", "plan.yaml", "--into", "out"]) == 0
+    assert "NO SIDE IS LEFT: t4-baseline is ruled out by turns_per_s > 1e9" in Path("out/index.md").read_text()
+
+
+@pytest.mark.usefixtures("forked_programs")
 @pytest.mark.parametrize("keep", [True, False])
 def test_a_sweep_that_was_interrupted_has_the_results_of_one_that_was_not(keep: bool, tmp_path: Path) -> None:
     """The second run of a start depends on the first one by the prefix cache, which starts anew with the server."""
