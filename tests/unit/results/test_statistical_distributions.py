@@ -50,10 +50,12 @@ def test_the_t_distribution_is_that_of_scipy(freedom: int, t: float) -> None:
 
 
 @given(st.integers(1, 2000), st.floats(0, 1), st.floats(0.001, 0.999))
+@example(2000, 0.017, 0.30149477258284796)
 def test_the_binomial_distribution_is_that_of_scipy(of: int, part: float, share: float) -> None:
     count = math.floor(part * of)
     expected = float(stats.binom.cdf(count, of, share))
-    assert binomial_cdf(count, of, share) == pytest.approx(expected, **PRECISE)
+    # SciPy 1.17 gives 0 for some probabilities around 1e-250.
+    assert binomial_cdf(count, of, share) == pytest.approx(expected, rel=1e-10, abs=1e-200)
 
 
 @given(st.integers(1, 1000), st.floats(0, 30), st.sampled_from([0.95, 0.975, 0.995]))
