@@ -24,7 +24,7 @@ from urllib.parse import unquote, urlsplit
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
 BESIDE = ("CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md", "benchmarks/README.md")
-ASSETS = ("iframe-worker.js", "site.css")
+ASSETS = ("iframe-worker.js", "site.css", "site.js")
 COPIED = (".png", ".json")
 
 _LINK = re.compile(r"(?<=\]\()(?!https?:|mailto:|#)([^)\s#]+)")
