@@ -27,6 +27,7 @@ ELSEWHERE = {f"--{name}": option for option, names in _OTHER_NAMES.items() for n
 _USAGE_ARGUMENTS = 8  # a usage of more arguments is left out of an error, and names no options in the help
 _LEAST_COLUMNS, _MOST_COLUMNS = 60, 120  # of the help
 _QUOTED = re.compile(r""""[^"]*"|'[^']*'""")
+EXAMPLES = "\n\nExamples:\n"  # before the commands in a description; they are indented
 _HEADING = re.compile(r"^(?:usage:|[A-Za-z][\w' ]*:$)", re.MULTILINE)
 
 
@@ -39,12 +40,6 @@ def check_choice(action: argparse.Action, value: object) -> None:
     """Raise ArgumentError for a value that is no choice of an argument."""
     if action.choices is not None and value not in action.choices:
         raise argparse.ArgumentError(action, f"{value}: unknown; {instead(str(value), map(str, action.choices))}")
-
-
-def parts_of(epilog: str | None) -> tuple[str, str]:
-    """Return the examples with which an epilog begins, with their heading, and its rest."""
-    examples = "".join(re.findall(r"\AExamples:\n(?:  .*\n?)+", epilog or ""))
-    return examples, (epilog or "").removeprefix(examples)
 
 
 def help_columns() -> int:
@@ -88,25 +83,14 @@ def _filled(line: str, width: int) -> list[str]:
 
 
 class HelpfulParser(argparse.ArgumentParser):
-    """Parser whose help has the examples, with which its epilog begins, before the arguments, and styles on a terminal."""
+    """Parser whose help has the examples, with which an epilog begins, before the arguments, and styles on a terminal."""
 
-    def __init__(self, *arguments: Any, **options: Any) -> None:
-        super().__init__(*arguments, **{"allow_abbrev": False, "formatter_class": _Formatter, **options})
-
-    def format_help(self) -> str:
-        """Return usage, description, examples, arguments and the rest of the epilog."""
-        examples, rest = parts_of(self.epilog)
-        formatter = self._get_formatter()
-        formatter.add_usage(self.usage, self._actions, self._mutually_exclusive_groups)
-        formatter.add_text(self.description)
-        formatter.add_text(examples)
-        for group in self._action_groups:
-            formatter.start_section(group.title)
-            formatter.add_text(group.description)
-            formatter.add_arguments(group._group_actions)
-            formatter.end_section()
-        formatter.add_text(rest)
-        return formatter.format_help()
+    def __init__(self, *arguments: Any, epilog: str | None = None, **options: Any) -> None:
+        if examples := re.match(rf"{EXAMPLES.lstrip()}(?:  .*\n?)+", epilog or ""):
+            options["description"] = f"{options.get('description', '')}\n\n{examples[0]}"
+            epilog = examples.string[examples.end() :] or None
+        defaults = {"allow_abbrev": False, "formatter_class": _Formatter}
+        super().__init__(*arguments, **{**defaults, **options, "epilog": epilog})
 
     def _print_message(self, message: str, file: Any = None) -> None:
         stream = file or sys.stderr

@@ -3,7 +3,7 @@
 import argparse
 from collections.abc import Iterator
 
-from inferload.base.argparse_ext import parts_of
+from inferload.base.argparse_ext import EXAMPLES
 from inferload.cli import GROUPS, build_parser
 
 _HEAD = """# Commands
@@ -54,11 +54,11 @@ def _contents() -> str:
 
 def _section(name: str, parser: argparse.ArgumentParser) -> str:
     parts = [f"### inferload {name}\n"]
-    if parser.description:
-        parts.append(_text(parser.description) + "\n")
-    examples, rest = parts_of(parser.epilog)
+    about, _, examples = (parser.description or "").partition(EXAMPLES)
+    if about:
+        parts.append(_text(about) + "\n")
     if examples:
-        parts.append("\n".join(["```sh", *(line.strip() for line in examples.splitlines()[1:]), "```\n"]))
+        parts.append("\n".join(["```sh", *(line.strip() for line in examples.splitlines()), "```\n"]))
     plain = [group for group in parser._action_groups if group.title in _PLAIN_GROUPS]
     rows = [row for group in plain for row in _rows(parser, group._group_actions)]
     if rows:
@@ -67,7 +67,7 @@ def _section(name: str, parser: argparse.ArgumentParser) -> str:
         if group not in plain and (rows := list(_rows(parser, group._group_actions))):
             about = f" {_text(group.description)}" if group.description else ""
             parts += [f"**{group.title}:**{about}\n", _table("argument", "meaning", rows)]
-    if rest:
+    if rest := parser.epilog:
         parts.append(f"```text\n{rest.strip()}\n```\n" if "\n  " in rest else _text(rest) + "\n")
     return "\n".join(parts)
 

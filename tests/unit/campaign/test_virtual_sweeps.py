@@ -84,7 +84,10 @@ def test_the_index_of_a_sweep_names_the_sides_that_a_requirement_rules_out(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     lines = ["schema: 1", "name: ruled-out", "engine: simulator", "clock: virtual", "baseline: t4-baseline", "pairs: 1"]
-    lines += ["variants: [t4-prefix-caching]", "scenarios: [{scenario: smoke, set: ['phases={measure_s: 1}', 'gates=[]']}]"]
+    lines += [
+        "variants: [t4-prefix-caching]",
+        "scenarios: [{scenario: smoke, set: ['phases={measure_s: 1}', 'gates=[]']}]",
+    ]
     lines += ["reports: false", "require: [turns_per_s > 1e9]"]
     Path("plan.yaml").write_text("\n".join(lines))
     assert cli.main(["sweep", "plan.yaml", "--into", "out"]) == 0

@@ -6,7 +6,7 @@ import shlex
 import pytest
 
 from inferload import cli
-from inferload.base.argparse_ext import HelpfulParser, help_columns, parts_of
+from inferload.base.argparse_ext import EXAMPLES, HelpfulParser, help_columns
 from inferload.cli import reference
 
 COMMANDS = [name for group in cli.GROUPS.values() for name in group]
@@ -16,7 +16,7 @@ WORD = r"""(?:"[^"]*"|'[^']*'|[^\s"'])+"""
 @pytest.mark.parametrize("command", COMMANDS)
 def test_examples_stand_before_the_arguments_and_are_valid(command: str) -> None:
     for name, parser in reference.parsers(command).items():
-        text, examples = parser.format_help(), parts_of(parser.epilog)[0].splitlines()[1:]
+        text, examples = parser.format_help(), (parser.description or "").partition(EXAMPLES)[2].splitlines()
         assert examples, name
         assert text.index("\nExamples:\n") < re.search(r"\n(positional arguments|options|ACTION):?\n", text).start(), (
             name
