@@ -36,9 +36,8 @@ def check(plan: RunPlan, texts: Mapping[str, str]) -> str:
     where = ["-n", plan.cluster.namespace] if plan.cluster.namespace else []
     _kubectl(["get", "--raw", "/version"])  # without a cluster the other commands say less
     documents = "---\n".join(text for name, text in texts.items() if "/" not in name)
-    _kubectl(
-        ["apply", "--server-side", "--dry-run=server", *where, "-f", "-"], documents
-    )  # first: it knows of namespaces
+    # First: it knows of namespaces.
+    _kubectl(["apply", "--server-side", "--dry-run=server", *where, "-f", "-"], documents)
     for kind, name, key in _needed(plan):
         found = _kubectl(["get", kind, name, *where, "-o", _KEYS if key else "name"])
         if key and key not in found.split():

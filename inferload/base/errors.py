@@ -32,10 +32,8 @@ def instead_of_file(path: Path, otherwise: str) -> str:
         similar = None
         if not (meant / part).exists():
             with suppress(OSError):
-                names = [each.name for each in meant.iterdir()]
-                similar = near(
-                    part, (name for name in names if name.startswith(".") == part.startswith("."))
-                )  # hidden ones
+                is_hidden, names = part.startswith("."), [each.name for each in meant.iterdir()]
+                similar = near(part, [name for name in names if name.startswith(".") == is_hidden])
         meant /= similar or part
     return f"did you mean {meant}?" if meant.exists() and not path.exists() else otherwise
 

@@ -8,13 +8,8 @@ from msgspec import Struct
 API_KEY_VARIABLE = "OPENAI_API_KEY"
 DEFAULT_MAX_TURNS_MB = 1000
 TLS_OPTIONS = ("--ca-file", "--client-cert", "--client-key", "--insecure")
-EACH_PROCESS = (
-    *TLS_OPTIONS,
-    "--api-key-file",
-    "--header",
-    "--export-traces",
-    "--trace-ratio",
-)  # options that workers need as well
+# Options that workers need as well.
+EACH_PROCESS = (*TLS_OPTIONS, "--api-key-file", "--header", "--export-traces", "--trace-ratio")
 KEY_ON_COMMAND_LINE = (
     f"--api-key: a key on a command line is in the process list; use --api-key-file FILE or {API_KEY_VARIABLE}"
 )

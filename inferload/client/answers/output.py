@@ -113,9 +113,8 @@ def _count_held(answer: Answer, by_event: array[int] | None, visible: int, text:
     tokens = visible - int(answer.finish_reason == "stop" and visible == answer.output_tokens)  # one without a text
     first = by_event[0] if by_event else 1 + max(0, tokens - len(answer.event_ns))
     usual = max(by_event[1:], default=1) if by_event else 1  # tokens of an event
-    most = round(
-        answer.held * len(text.encode("utf-8", "surrogatepass")) / max(1, len(text))
-    )  # a token has a byte or more
+    # A token has a byte or more.
+    most = round(answer.held * len(text.encode("utf-8", "surrogatepass")) / max(1, len(text)))
     answer.hidden_tokens = 0
     if by_event is None and first > usual + most and most <= TOLERANCE * visible:  # other tokens than the held ones
         ends = array(answer.lengths.typecode, answer.lengths)

@@ -71,10 +71,8 @@ ROLES = ("prefill", "decode")
 LOCAL_COMPUTE, RECEIVED = "local_compute", "external_kv_transfer"
 CAPACITY, DEFERRED = "capacity", "deferred"
 AWAKE = "awake"
-DROPPED = (
-    {"finished_reason": "abort"},
-    {"finished_reason": "error"},
-)  # labels of FINISHED for requests without a full answer
+# Labels of FINISHED for requests without a full answer.
+DROPPED = ({"finished_reason": "abort"}, {"finished_reason": "error"})
 
 # Gauges of NVIDIA's DCGM exporter, one series per GPU.
 GPU_USE = "DCGM_FI_DEV_GPU_UTIL"  # per cent
