@@ -130,7 +130,7 @@ def _add_build(group: argparse._ArgumentGroup) -> None:
     _value(group, "--dtype", "auto", "data type of weights and KV cache")
     add("--quantization", "-q", help="quantisation of the weights: fp8, awq, gptq, ...")
     _value(group, "--kv-cache-dtype", "auto", "data type of the KV cache")
-    _value(group, "--tensor-parallel-size", 1, "devices per layer", "-tp")
+    _value(group, "--tensor-parallel-size", 1, "devices per layer", "-tp", metavar="N")
     _flag(group, "--enforce-eager", False, "do not use CUDA graphs")
     add("--max-cudagraph-capture-size", type=int, help="largest batch size with a CUDA graph")
 
