@@ -93,8 +93,8 @@ def scatter(mode: str, name: str, x: Sequence[object], y: Sequence[object], **mo
 
 def error_bars(estimates: Sequence[tuple[float, float | None, float | None]], scale: float = 1.0) -> PlotlyDict:
     """Return the bars of estimates (value, low, high), none at an end that is None. `scale`: of the axis to the values."""
-    lows = numbers([scale * (value - (low or value)) for value, low, _ in estimates])
-    highs = numbers([scale * ((high or value) - value) for value, _, high in estimates])
+    lows = numbers([0.0 if low is None else scale * (value - low) for value, low, _ in estimates])
+    highs = numbers([0.0 if high is None else scale * (high - value) for value, _, high in estimates])
     return {"type": "data", "symmetric": False, "arrayminus": lows, "array": highs}
 
 

@@ -15,19 +15,7 @@ from inferload.results.latency_limits import LatencyLimit
 from inferload.turns.sketch import Floats, rank
 
 from ..data.frames import RunFrames
-from .chart import (
-    BLUE,
-    ORANGE,
-    Limits,
-    Picture,
-    PlotlyDict,
-    axis,
-    decades,
-    numbers,
-    scatter,
-    stacked,
-    suffix,
-)
+from .chart import BLUE, ORANGE, Limits, Picture, PlotlyDict, axis, decades, numbers, scatter, stacked, suffix
 
 BATCHES = 20
 T_95 = 2.093  # Student's t at 97.5 % with 19 degrees of freedom

@@ -44,7 +44,7 @@ _PATTERNS = {
     "!k": r"[a-z]+(?:-[a-z]+)*",
     "*": _OF_ONE_CLAUSE,
     COUNT: r"\d[\d.,]*(?: to \d[\d.,]*)?",
-    "#": r"[-+\d][\d.,]*(?: (?:%|ms|s|min|h|tok/s|turns/s|sessions/s))?",
+    "#": r"[-+\d][\d.,]*(?:e-\d+)?(?: (?:%|ms|s|min|h|\w+/s|tokens|answers|bytes|cores|GB|MiB|MHz|J|W))?",
     "": r"\S*?[^\s,;:](?: %)?(?: to \S*?[^\s,;:](?: %)?)?",
 }
 # A blank between Chinese characters, or beside a full-width mark.

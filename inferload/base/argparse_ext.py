@@ -5,6 +5,7 @@ import re
 import shutil
 import sys
 from collections.abc import Iterable
+from itertools import takewhile
 from typing import Any, NoReturn
 
 from inferload.base.errors import instead
@@ -121,12 +122,11 @@ class PassingParser(HelpfulParser):
         self.exit(2, f"{usage}{self.prog}: error: {message}\n")
 
     def _known(self, args: Any, namespace: Any) -> Any:
-        options = self._option_string_actions
         words = sys.argv[1:] if args is None else args
-        if "--api-key" not in options and any(map(is_key, words)):
+        if "--api-key" not in self._option_string_actions and any(map(is_key, words)):
             self.error(KEY_ON_COMMAND_LINE)
         if self._subparsers is None:  # whose arguments would be missing because of a misspelled option
-            self._refuse_unknown(word for word in words if word.startswith("--"))
+            self._refuse_unknown(word for word in takewhile("--".__ne__, words) if word.startswith("--"))
         parsed, unknown = super().parse_known_args(args, namespace)
         self._refuse_unknown(word for word in unknown if word.startswith("-"))
         if unknown:

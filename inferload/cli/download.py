@@ -209,9 +209,12 @@ def _receive(part: PartFile, data_set: DataSet, url: str, watch: Watch) -> None:
 
 
 class _Redirects(urllib.request.HTTPRedirectHandler):
-    """Follows redirects to HTTPS, and from HTTP to HTTP."""
+    """Follows redirects to HTTPS, and from HTTP to HTTP. `request`: the last one."""
 
     max_repeats = max_redirections = MOST_REDIRECTS
+
+    def __init__(self, request: urllib.request.Request) -> None:
+        self.request = request
 
     def redirect_request(self, request: Any, stream: Any, status: int, *others: Any) -> Any:
         """Return the next request. SourceError for another scheme."""
@@ -219,21 +222,25 @@ class _Redirects(urllib.request.HTTPRedirectHandler):
         if after not in ("https", before):
             shown = status_text(status, others[-1][:_MOST_SHOWN])
             raise SourceError(f"{shown}: a redirect from {before} to {after} is not followed")
-        return super().redirect_request(request, stream, status, *others)
+        self.request = super().redirect_request(request, stream, status, *others) or request
+        return self.request
 
 
 def _opened(url: str, headers: Mapping[str, str]) -> Any:
     """Return the reply of an address, or of the one to which it redirects."""
+    redirects = _Redirects(urllib.request.Request(url, headers=dict(headers)))
     try:
-        request = urllib.request.Request(url, headers=dict(headers))
-        return urllib.request.build_opener(_Redirects).open(request, timeout=TIMEOUT_S)
+        return urllib.request.build_opener(redirects).open(redirects.request, timeout=TIMEOUT_S)
     except urllib.error.HTTPError:
         raise
     except (OSError, http.client.HTTPException) as error:
-        parts = urlsplit(url)
-        port = Port(parts.scheme, parts.hostname or "", parts.port or (443 if parts.scheme == "https" else 80))
         cause = error.reason if isinstance(error, urllib.error.URLError) else error
-        raise port.explained(cause if isinstance(cause, Exception) else error, TlsSettings()) from error
+        cause = cause if isinstance(cause, Exception) else OSError(cause)
+        parts = urlsplit(redirects.request.full_url)
+        if redirects.request.host == parts.netloc:  # else that of a proxy
+            port = Port(parts.scheme, parts.hostname or "", parts.port or (443 if parts.scheme == "https" else 80))
+            cause = port.explained(cause, TlsSettings())
+        raise cause from error
 
 
 def _extent(status: int, headers: Mapping[str, Any]) -> tuple[int, int | None]:

@@ -136,19 +136,24 @@ def init(arguments: argparse.Namespace) -> int:
 def _copy(source: str, file: str) -> str:
     """Return the text of a scenario for a file: with its name, and at its head the file's commands instead of the original's."""
     text = catalog.read(catalog.resolve(source))
+    for_editors = "".join(re.findall(r"\A# yaml-language-server:.*\n", text))
+    text = text.removeprefix(for_editors)
     body = re.sub(r"\A(?:#.*\n)+", "", text)
-    notes = [part for part in re.split(r"(?m)^#\n", text.removesuffix(body))[1:] if "inferload " not in part]
-    kind = "the bundled scenario" if source in catalog.names() else "the scenario"
-    about = f"{catalog.first_sentence(text)} Copy of {kind} {source}.".strip()
-    about_lines = textwrap.wrap(
-        escaped(about), 128, initial_indent="# ", subsequent_indent="# ", break_on_hyphens=False
-    )
+    first, *others = re.split(r"(?m)^#\n", text.removesuffix(body))
+    notes = [part for part in others if "inferload " not in part]
+    about, kind = catalog.first_sentence(text), "the bundled scenario"
+    if source not in catalog.names():  # whose remarks are the user's
+        whole, kind = " ".join(re.findall(r"(?m)^# *(.*)", first)), "the scenario"
+        about = about if "inferload " in whole else re.sub(r" ?Copy of the (bundled )?scenario .*\.$", "", whole)
+    about = escaped(f"{about} Copy of {kind} {source}.".strip())
+    about = textwrap.fill(about, 128, initial_indent="# ", subsequent_indent="# ", break_on_hyphens=False)
     run = own_command("run", file, "--host", "http://server:8000")
     uses = {own_command("validate", file): "lists errors", own_command("plan", file): "prints the load", run: "runs it"}
     commands = [f"#   {command:<{len(run)}}  {use}" for command, use in uses.items()]
     name = re.sub(r"[^A-Za-z0-9._-]+", "-", Path(file).stem).strip("-._") or "scenario"
-    body = re.sub(r"(?m)^name: \S+", f"name: {name[:64]}", body, count=1)
-    return "#\n".join(["\n".join([*about_lines, ""]), "\n".join([*map(escaped, commands), ""]), *notes]) + body
+    body = re.sub(r"(?m)^name: +\S+", f"name: {name[:64]}", body, count=1)
+    parts = [f"{for_editors}{about}\n", "\n".join([*map(escaped, commands), ""]), *notes]
+    return "#\n".join(parts) + body
 
 
 LOCUSTFILE = '''\

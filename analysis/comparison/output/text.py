@@ -358,7 +358,7 @@ def folded(comparison: Comparison) -> tuple[str, Sequence[str]]:
     left_out = comparison.differences.refusals[_SHOWN_DIFFERENCES:]
     if len(left_out) < 2:
         return "", ()
-    return f"not comparable: {len(left_out)} more differences (comparison.json has all)", left_out
+    return f"not comparable: {len(left_out)} more differences (comparison.json or --format json has all)", left_out
 
 
 def untested(comparison: Comparison) -> list[str]:

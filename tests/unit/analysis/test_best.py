@@ -222,8 +222,8 @@ def test_the_answers_hold_for_the_server_starts_of_all_sides() -> None:
 
 
 NAMES_AND_UNITS = re.compile(
-    r"full|awq|tp2|other|bad|comparison\.json|TTFT|TPOT|token|turns/s|tok/s|GPU|Holm|Fisher|family-wise error|exporter|nvidia-smi|"
-    r"bytes|--[a-z-]+|\S+ [<>] [\d.]+|vllm \d\S+|process_start_time_seconds|not valid|no reason recorded"
+    r"full|awq|tp2|other|bad|comparison\.json|--format json|TTFT|TPOT|token|turns/s|tok/s|GPU|Holm|Fisher|family-wise error|"
+    r"exporter|nvidia-smi|bytes|--[a-z-]+|\S+ [<>] [\d.]+|vllm \d\S+|process_start_time_seconds|not valid|no reason recorded"
 )
 MEMORY = {"variant": {"gpu_memory_mb": {"1": 900.0}, "weights_gb": 16.0}}
 STATED: dict[str, Callable[[list[Side]], list[Side]]] = {

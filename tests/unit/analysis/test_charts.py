@@ -12,7 +12,7 @@ import summaries
 import synthetic_run as synthetic
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from inferload.analysis.charts import heat, lanes, load, over_time, spectrum
+from inferload.analysis.charts import chart, heat, lanes, load, over_time, spectrum
 from inferload.analysis.charts.charts import Pictures, pictures
 from inferload.analysis.data import breakdown, frames, timeline
 from inferload.analysis.data.frame import Frame
@@ -207,6 +207,11 @@ def test_a_limit_is_a_line_of_its_panel_or_marked_at_its_edge(limit_ms: float, m
         assert plan[panel]["range"][1] > max(limit_ms, most)
     looks = {(line["line"]["color"], line["line"]["dash"]) for line in lines}
     assert len(looks) == len(lines)  # also of equal limits
+
+
+def test_an_interval_that_ends_at_zero_is_drawn_to_zero() -> None:
+    bars = chart.error_bars([(0.5, 0.0, 0.75), (-0.5, -0.75, 0.0), (0.5, None, None)], 100)
+    assert (bars["arrayminus"], bars["array"]) == ([50, 25, 0], [25, 50, 0])
 
 
 def test_limits_of_slo_and_gates_in_charts() -> None:

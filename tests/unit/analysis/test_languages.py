@@ -26,6 +26,7 @@ from test_study_findings import AFTER, BEFORE, PLAN, pairs, plan_of, results, ru
 
 from inferload import cli
 from inferload.figures import table
+from inferload.figures.limits import gate_grammar
 from inferload.figures.table import Table
 from inferload.results.documents.summary_document import FirstError, Summary
 from inferload.results.open_run import OpenRun
@@ -216,6 +217,20 @@ def test_headlines_of_overload_and_of_failures_have_a_chinese_text(
     said = [document["outcome"]["headline"], *failures.turn_lines(results)]
     said += [failures.in_short(results)] if results.turns.whole_run.failed else [results.growth.rates]
     assert [text for text in said if texts.tr(text) == text] == []
+
+
+@pytest.mark.parametrize("unit", sorted(set(gate_grammar._UNITS.values())))
+@pytest.mark.parametrize("value", ["1,700", "0.015", "1e-09"])
+def test_values_and_intervals_of_gates_have_a_chinese_text_with_every_unit(
+    chinese: None, unit: str, value: str
+) -> None:
+    shown = f"{value} {unit}".rstrip()
+    assert (
+        texts.tr(f"gate failed: p95(ttft_ms) < 500, measured {shown}")
+        == f"门禁未通过：p95(ttft_ms) < 500，实测 {shown}"
+    )
+    for english, text in (("over", "高于"), ("under", "低于"), ("0.5 to", "0.5 至")):
+        assert texts.tr(f"passed; 95 %: {english} {shown}") == f"通过；95 % 置信区间：{text} {shown}"
 
 
 @pytest.mark.parametrize("failure", Failure)

@@ -189,6 +189,23 @@ def test_the_comments_of_a_copy_are_true_of_it(
     assert load("other.yaml").changed({"name": "x"}) == load(source).changed({"name": "x"})
 
 
+def test_the_remarks_of_a_file_stay_in_its_copies(
+    inferload: Inferload, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All sentences at its head, and the line for editors as the first one. Its name is replaced, whatever its blanks."""
+    monkeypatch.chdir(tmp_path)
+    editor = "# yaml-language-server: $schema=scenario.schema.json\n"
+    text = SMALL.replace("name: ", "name:   ")
+    Path("a.yaml").write_text(f"{editor}# Load of team A. Ask\n# before you change it。\n#\n# In millions.\n{text}")
+    for copy, source in (("b.yaml", "a.yaml"), ("c.yaml", "b.yaml")):
+        assert inferload("init", copy, "--from", source)[0] == 0
+        written = Path(copy).read_text()
+        about = f"# Load of team A. Ask before you change it。 Copy of the scenario {source}.\n"
+        assert written.startswith(f"{editor}{about}#\n#   inferload validate {copy} ")
+        assert written.count("# In millions.\n") == written.count("Copy of") == 1
+        assert load(copy).name == copy[0]
+
+
 def test_init_writes_a_locustfile_for_the_scenario(inferload: Inferload, tmp_path: Path) -> None:
     out = inferload("init", str(tmp_path / "my load.yaml"), "--from", "random-7000x1000")[1]
     locustfile = tmp_path / "locustfile.py"

@@ -170,7 +170,7 @@ HOSTS = st.from_regex(r"[a-z]{1,9}(:[1-9][0-9]{1,3})?(/[a-z]*)?", fullmatch=True
 def test_https_is_never_left(scheme: str, rest: str, status: int) -> None:
     def followed(before: str, after: str) -> str:
         request = urllib.request.Request(before, headers={"Range": "bytes=5-"})
-        following = download._Redirects().redirect_request(request, io.BytesIO(), status, "", {}, after)
+        following = download._Redirects(request).redirect_request(request, io.BytesIO(), status, "", {}, after)
         assert following.headers == request.headers
         return str(following.full_url)
 
@@ -188,7 +188,7 @@ def test_a_redirect_to_no_address_is_refused(files: FileServer, tmp_path: Path, 
     files.reset(CONTENT, Reply(status=302, headers={"Location": location}))
     text = refusal(files, tmp_path)
     assert text.startswith(f"{DATA.file}: not downloaded: 127.0.0.1:{files.server_port}: ")
-    assert text.count("\n") == 0
+    assert "urlopen" not in text
     assert len(files.ranges) == 1
 
 

@@ -72,3 +72,11 @@ def test_a_similar_name_is_suggested(words: tuple[str, ...], meant: str, capsys:
     assert code == 2, text
     assert f"did you mean {meant}" in text
     assert meant not in words
+
+
+@pytest.mark.usefixtures("folder")
+def test_words_after_two_dashes_are_no_options(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("--odd.yaml").write_text(Path("mine.yaml").read_text())
+    capsys.readouterr()
+    assert cli.main(["validate", "--", "--odd.yaml"]) == 0
+    assert capsys.readouterr().out.startswith("--odd.yaml: valid, ")

@@ -236,6 +236,24 @@ def test_an_address_with_the_other_scheme(port: Any, scheme: str, serve: Any, mo
         assert f"{problem}; use {other}://{at}" in download._reason(download_error.value)
 
 
+def test_a_download_explains_the_port_that_failed(port: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """That of the last redirect, if it was reached without a proxy."""
+    plain = port(refuses_at_once)
+
+    def moves(sock: socket.socket) -> None:
+        with sock:
+            sock.recv(65_536)
+            sock.sendall(page("", 302, lines=f"Location: https://{plain}/y.json\r\n"))
+
+    with pytest.raises(OSError, match="TLS") as raised:
+        download._opened(f"http://{port(moves)}/x.json", {})
+    assert download._reason(raised.value) == f"{NO_TLS}; use http://{plain}"
+    monkeypatch.setenv("https_proxy", f"http://{port(refuses_at_once)}")
+    monkeypatch.setenv("no_proxy", "")
+    with pytest.raises(OSError, match="Tunnel connection failed: 400"):
+        download._opened(f"https://{plain}/x.json", {})
+
+
 @pytest.mark.parametrize(
     "reply", [HTTPS_PORT, page("", 301, lines="Location: https://a.test/\r\n"), page("", 400), b""]
 )

@@ -738,7 +738,7 @@ def test_down_refuses_a_selection_with_all(state: Path, program: Started) -> Non
 def test_flags_after_two_dashes_go_to_the_engine(state: Path) -> None:
     with pytest.raises(UsageError, match=r"^tiny: --no-such-flag: unknown.* \(the simulator\)$"):
         deploy("up", "--port", str(unused_port()), "--", "--no-such-flag")
-    with pytest.raises(SystemExit):
+    with pytest.raises(UsageError, match=r"^--what: no server is of this variant; "):
         deploy("status", "--", "--what")
     with pytest.raises(UsageError, match=r"^--lines 0: must be 1 or more"):
         deploy("logs", "-n", "0")
