@@ -108,7 +108,8 @@ def picture(
     axes: list[chart.PlotlyDict] = []
     drawn = chart.Limits()
     for number, (panel, lines) in enumerate(shown):
-        name, most = chart.suffix(number), _most(lines)
+        name = chart.suffix(number)
+        most = max((value for line in lines for value in line.values if value is not None), default=0.0)
         near = drawn.add([limit for limit in limits if limit.measure == panel.measure], most, name)
         axes.append(chart.axis(panel.title, rangemode="tozero"))
         axes[-1] |= {"range": [0, 1.08 * max(most, *near)]} if near else {}
@@ -175,10 +176,6 @@ def _lines(timeline: Frame, panel: Panel, suffixes: Mapping[str, str]) -> list[D
             dash = _DASHES[index % len(_DASHES)]
             series.append(DrawnLine(line, f"{line.label} {suffix}".strip(), dash, chart.numbers(values, 5)))
     return series
-
-
-def _most(lines: Sequence[DrawnLine]) -> float:
-    return max((value for line in lines for value in line.values if value is not None), default=0.0)
 
 
 def trace(drawn: DrawnLine, axis: str = "") -> chart.PlotlyDict:

@@ -351,7 +351,7 @@ def missed_limits(run: RunFrames) -> tuple[str, ...]:
     """Return the latency limits that the run missed, with their figures: gates, and an SLO that too few turns met."""
     if run.summary is None:
         return ()
-    failed = [gate for gate in run.summary.verdict.gates if not gate.passed and gate.answer != "inconclusive"]
+    failed = [gate for gate in run.summary.verdict.gates if gate.failed and gate.answer != "inconclusive"]
     missed = [
         f"{gate.gate} (it is {parsed.shown(gate.value)})"
         for gate in failed

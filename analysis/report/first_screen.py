@@ -99,8 +99,8 @@ def _load(load: LoadText | None, window_s: float | None) -> str:
 
 
 def _failed_gates(results: Results) -> tuple[str, ...]:
-    """Return the first gates that failed; none if nothing was measured, as in the headline."""
-    failed = [gate for gate in results.verdict.gates if not gate.passed] if results.window_s else []
+    """Return the first gates that failed."""
+    failed = [gate for gate in results.verdict.gates if gate.failed]
     lines = [f"gate failed: {gate.gate}, {_measured(gate)}" for gate in failed[:_SHOWN_GATES]]
     left_out = len(failed) - len(lines)
     return (*lines, *([plural(left_out, "more failed gate")] if left_out else []))
@@ -119,7 +119,7 @@ def _measured(gate: GateResult) -> str:
 
 def _tiles(results: Results) -> tuple[Tile, ...]:
     rates = results.rates
-    shown = brief_of(lambda figure: bool(results.latency_of(figure.key).count))
+    shown = brief_of(lambda figure: bool(results.latency_of(figure.key).count)) if results.window_s else ()
     why = (
         "no streamed turns" if results.turns.ok else "no turn ended well" if results.turns.sent else "no turns measured"
     )

@@ -80,7 +80,7 @@ def make_runs(opened: Sequence[OpenRun], folder: Path) -> tuple[str, Path]:
         curves = tuple(part for side in sides for part in _split(side, lambda key: not key.startswith(_LOAD)))
         parts.append(Part(name, _rows(sides), links=_links(sides, folder), curves=curves, arms=_arms(sides)))
     doubtful = sum(run.level != "valid" for run in runs)
-    verdict = f"{len(runs)} runs of {', '.join(by_scenario)}"
+    verdict = f"{plural(len(runs), 'run')} of {', '.join(by_scenario)}"
     if len(opened) > len(runs):
         verdict += f"; left out: {plural(len(opened) - len(runs), 'run')} that warmed a cache"
     if doubtful:

@@ -67,6 +67,9 @@ class _Formatter(argparse.HelpFormatter):
         value = self._format_args(action, self._get_default_metavar_for_optional(action))
         return f"{', '.join(action.option_strings)} {value}"
 
+    def _split_lines(self, text: str, width: int) -> list[str]:
+        return wrapped(" ".join(text.split()), width)  # names with hyphens stay whole
+
     def _fill_text(self, text: str, width: int, indent: str) -> str:
         lines = re.sub(r"(?m)^(\S.*)\n(?=\S)", r"\1 ", text.strip()).splitlines()
         return "\n".join(part for line in lines for part in _filled(line, width))

@@ -33,6 +33,11 @@ def number(value: float | None, digits: int = _DIGITS, unknown: str = NOT_KNOWN)
     return f"{value:.2g}" if decimals > _MOST_DECIMALS else _stripped(f"{value:.{decimals}f}")
 
 
+def dashed(value: float | None) -> str:
+    """Format a number of a line on the terminal or of a list; a dash if not known."""
+    return number(value, unknown="-")
+
+
 def short(value: float | None) -> str:
     """Format a number for a table cell or beside a limit; a dash if not known."""
     return number(value, _DIGITS_OF_A_CELL, unknown="-")

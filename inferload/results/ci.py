@@ -68,7 +68,7 @@ def explanation(summary: Summary, most: int) -> list[str]:
 
     The headline of a run that an invalid call ended has the call, and reasons of the measurement have another remedy.
     """
-    broken = [gate_line(gate) for gate in summary.verdict.gates if not gate.passed]
+    broken = [gate_line(gate) for gate in summary.verdict.gates if gate.failed]
     gates = [f"gates that failed: {', '.join(broken)}"] if broken else []
     turns = failures.turn_lines(summary)
     failed = [*turns, *failures.request_lines(summary.other_requests.by_name)]

@@ -35,7 +35,7 @@ def annotations(summaries: Summaries) -> list[tuple[str, str]]:
             text = "; ".join([f"{name}: {judged.headline}", *_details(summary)])
             notes.append(("error" if judged.exit_code else "warning", text))
         for gate in summary.verdict.gates:
-            if not gate.passed or gate.answer == "inconclusive":
+            if gate.failed or gate.answer == "inconclusive":
                 level = "warning" if gate.passed else "error"
                 notes.append((level, f"{name}: {gate_mark(gate)}: {gate_line(gate)}"))
     return notes

@@ -3,7 +3,7 @@
 from msgspec import Struct
 
 from inferload.base.escaping import escaped
-from inferload.base.numbers import clock, percent, short
+from inferload.base.numbers import clock, dashed, percent
 from inferload.figures.rate_figures import ACHIEVED, OFFERED, OUTPUT, TEXTS, TURNS
 from inferload.figures.turn_figures import brief_of
 from inferload.results.rolling_stats import RecentFigures
@@ -61,12 +61,11 @@ def _state(now: Snapshot) -> list[str]:
 
 def _load(now: Snapshot) -> list[str]:
     recent = now.recent
+    served, unit = (OUTPUT, "output tok/s") if recent[TEXTS.key] is None else (TEXTS, "texts/s")
     return [
-        f"sessions/s {short(recent[OFFERED.key])} offered, {short(recent[ACHIEVED.key])} achieved",
-        f"ended {short(recent[TURNS.key])} turns/s",
-        f"{short(recent[OUTPUT.key])} output tok/s"
-        if recent[TEXTS.key] is None
-        else f"{short(recent[TEXTS.key])} texts/s",
+        f"sessions/s {dashed(recent[OFFERED.key])} offered, {dashed(recent[ACHIEVED.key])} achieved",
+        f"ended {dashed(recent[TURNS.key])} turns/s",
+        f"{dashed(recent[served.key])} {unit}",
     ]
 
 
@@ -75,9 +74,9 @@ def _latency(now: Snapshot) -> list[str]:
     if now.replicas > 1:
         server = [f"{now.replicas} servers behind one metrics address"]
     elif now.scraped:
-        server = [f"KV {percent(now.kv_cache_usage, '-')}", f"waiting {short(now.waiting)}"]
+        server = [f"KV {percent(now.kv_cache_usage, '-')}", f"waiting {dashed(now.waiting)}"]
     pairs = [
-        f"{figure.title} p50 {short(now.recent[figure.column('p50')])} p95 {short(now.recent[figure.column('p95')])} ms"
+        f"{figure.title} p50 {dashed(now.recent[figure.column('p50')])} p95 {dashed(now.recent[figure.column('p95')])} ms"
         for figure in brief_of(lambda figure: now.recent[figure.column("p50")] is not None)
     ]
     return [*pairs, *server]

@@ -68,6 +68,8 @@ def _intervals_of_sums(sums_of: Sums, class_name: str | None, measured: Tally) -
 def evaluated(text: str, data: SummaryInput, results: Results, exact: Collection[str | None]) -> GateResult:
     """Return the result of a gate, from the turns of its class. `exact`: classes with exact latencies; None: all turns."""
     gate = parse_gate(text)
+    if not results.window_s:
+        return GateResult(gate=gate.text, passed=False, answer="not evaluated")
     name, counted, known, all_values = gate.class_name, data.counted, data.values, data.values.exact
     measured = counted.tallies.total("measure", name)
     values = None if name not in exact or all_values is None else (lambda measure: all_values(measure, name))

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 
 from inferload.base.escaping import escaped, escaped_lines, mapped
-from inferload.base.numbers import percent, short
+from inferload.base.numbers import dashed, percent
 from inferload.base.status_lines import wrapped
 from inferload.figures import table
 from inferload.figures.client_figures import CPU_SHARE, DELAY, LOOP_LAG
@@ -45,15 +45,10 @@ def details(summary: documents.Summary, planned: str = "") -> str:
     """Return all tables of a run, outcome first. `planned`: text of the planned load."""
     from inferload.results.tables.run_tables import run_tables  # of --details only
 
-    verdict = summary.verdict
     caution = "INVALID" if summary.not_valid else ""
     parts = ["\n".join(_judged(mapped(summary, escaped))), escaped_lines(planned)]
-    if not verdict.gates and not verdict.passed:
-        parts.append(
-            "FAILED: the scenario has no gates, so that a failed turn, other failed request or exception fails the run"
-        )
     tables = run_tables(summary)
-    if all(shown.key != "latency" for shown in tables):
+    if summary.window_s and all(shown.key != "latency" for shown in tables):
         parts.append(_no_latency(summary))
     parts += [table.text(shown.marked(caution)) for shown in tables]
     if not summary.servers:
@@ -64,24 +59,22 @@ def details(summary: documents.Summary, planned: str = "") -> str:
 
 
 def _judged(summary: documents.Summary) -> list[str]:
-    """Return outcome, verdict with its reasons, and what was measured."""
-    run, verdict = summary.run, summary.verdict
-    simulated = f" ({_simulator(run)})" if run.engine == "simulator" else ""
-    lines = [summary.outcome.headline, _VERDICTS.get(verdict.measurement, verdict.measurement) + simulated]
+    """Return outcome, what was measured, and the verdict with its reasons."""
+    verdict = summary.verdict
+    lines = [summary.outcome.headline, _subject(summary), _VERDICTS.get(verdict.measurement, verdict.measurement)]
     for reason in verdict.reasons:
         where = "" if reason.decides else f" (in the {reason.phase} phase; does not affect the verdict)"
         lines.append(f"  {reason.code}: {reason.text}{where}")
-    lines.append(
-        f"{run.scenario} on {run.target}, model {run.model}, engine {run.engine or 'not known'}: "
-        f"{short(summary.window_s)} s measured, seed {run.seed}"
-    )
     return lines
 
 
 def brief(summary: documents.Summary, load: str = "") -> str:
     """Return outcome, gates, latencies, load, client and servers; an unknown figure is a dash. `load`: users or rate."""
     summary = mapped(summary, escaped)
-    lines = [*_head(summary, escaped(load)), *_gates(summary.verdict.gates), *_latency(summary)]
+    lines = [*_head(summary, escaped(load)), *_gates(summary.verdict.gates)]
+    if not summary.window_s:  # the headline says so
+        return "\n".join([*lines, *failures.lines(summary)])
+    lines += _latency(summary)
     rows = [*_load_rows(summary), *_request_rows(summary.other_requests)]
     if (canary := summary.canary) is not None and canary.asked:
         rows.append(("canary", f"{canary.asked} asked: {failures.counts_by_name(canary.by_class)}"))
@@ -105,22 +98,22 @@ def diagnosis_line(cause: str, columns: int | None) -> str:
 
 
 def _head(summary: documents.Summary, load: str) -> list[str]:
-    run, verdict = summary.run, summary.verdict
-    server = _simulator(run) if run.engine == "simulator" else run.engine or "engine not known"
-    lines = [
-        summary.outcome.headline,
-        f"{run.scenario} on {run.target}, model {run.model} ({server}), "
-        f"{short(summary.window_s)} s measured, seed {run.seed}" + (f", {load}" if load else ""),
-    ]
-    if verdict.measurement != "valid":
+    verdict, lines = summary.verdict, [summary.outcome.headline, _subject(summary, *filter(None, [load]))]
+    if verdict.measurement != "valid" and summary.window_s:
         codes = ", ".join(dict.fromkeys(reason.code for reason in verdict.deciding))
         lines.append(f"measurement {verdict.measurement.upper()}" + (f": {codes}" if codes else ""))
     return lines
 
 
-def _simulator(run: documents.Run) -> str:
-    """Return that the server is simulated, and what it stands for."""
-    return "simulator, not a real server" + (f"; stands for {run.stands_for}" if run.stands_for else "")
+def _subject(summary: documents.Summary, *more: str) -> str:
+    """Return what was measured, and how long; that a server is simulated, and what it stands for."""
+    run, server = summary.run, summary.run.engine or "engine not known"
+    if run.engine == "simulator":
+        server = "simulator, not a real server" + (f"; stands for {run.stands_for}" if run.stands_for else "")
+    measured = [f"{dashed(summary.window_s)} s measured"] if summary.window_s else []
+    return ", ".join(
+        [f"{run.scenario} on {run.target}, model {run.model} ({server})", *measured, f"seed {run.seed}", *more]
+    )
 
 
 def _gates(gates: Sequence[GateResult]) -> list[str]:
@@ -128,6 +121,7 @@ def _gates(gates: Sequence[GateResult]) -> list[str]:
     return [
         f"gate {'passed' if gate.passed else 'FAILED'}{', simulated' if gate.simulated else ''}  {_gate(gate)}"
         for gate in sorted(gates, key=lambda gate: gate.passed)
+        if gate.passed or gate.failed
     ]
 
 
@@ -154,28 +148,26 @@ def _latency(summary: documents.Summary) -> list[str]:
 
 def _no_latency(summary: documents.Summary) -> str:
     """Return the line in place of the latencies. A turn that its caller cancelled early succeeded, and may have none."""
-    if not summary.window_s:
-        return "latency: nothing was measured"
     return f"latency: {'no successful turn has a first token' if summary.turns.ok else 'no turn succeeded'}"
 
 
 def _load_rows(summary: documents.Summary) -> list[tuple[str, str]]:
     turns, rates = summary.turns, summary.rates
-    stalled = f", {short(summary.stalls.turns_with_stall)} with a stall" if turns.streamed else ""
-    tokens = [f"{short(rates.get(OUTPUT.key))}/s output"] if turns.streamed else []
-    texts = [f"{short(rates.get(TEXTS.key))} texts/s"] if turns.whole else []
+    stalled = f", {dashed(summary.stalls.turns_with_stall)} with a stall" if turns.streamed else ""
+    tokens = [f"{dashed(rates.get(OUTPUT.key))}/s output"] if turns.streamed else []
+    texts = [f"{dashed(rates.get(TEXTS.key))} texts/s"] if turns.whole else []
     rows = [
         (
             "load",
-            f"{short(rates.get(OFFERED.key))} sessions/s offered, {short(rates.get(ACHIEVED.key))} achieved, "
-            f"{short(summary.sessions.dropped)} dropped",
+            f"{dashed(rates.get(OFFERED.key))} sessions/s offered, {dashed(rates.get(ACHIEVED.key))} achieved, "
+            f"{dashed(summary.sessions.dropped)} dropped",
         ),
         (
             "turns",
-            f"{short(rates.get(TURNS.key))}/s; {turns.sent} sent, {turns.ok} ok, {turns.failed} failed, "
+            f"{dashed(rates.get(TURNS.key))}/s; {turns.sent} sent, {turns.ok} ok, {turns.failed} failed, "
             f"{turns.unfinished} unfinished{_retried(turns)}{stalled}",
         ),
-        ("tokens", ", ".join([*tokens, f"{short(rates.get(INPUT.key))}/s input", *texts])),
+        ("tokens", ", ".join([*tokens, f"{dashed(rates.get(INPUT.key))}/s input", *texts])),
     ]
     return [*rows, *(("" if number else "SLO", line) for number, line in enumerate(slo_lines(summary)))]
 
@@ -201,7 +193,7 @@ def _request_rows(requests: documents.OtherRequests) -> list[tuple[str, str]]:
 
 
 def _request(request: documents.RequestName) -> str:
-    times = f"p50 {short(request.p50_ms)}, p95 {short(request.p95_ms)}, p99 {short(request.p99_ms)} ms"
+    times = f"p50 {dashed(request.p50_ms)}, p95 {dashed(request.p95_ms)}, p99 {dashed(request.p99_ms)} ms"
     first = request.first_error
     why = f"; first failure: {first.text}" if first is not None else ""
     return f"{request.text}: {request.sent} sent, {request.failed} failed; {times}{why}"
@@ -211,7 +203,7 @@ def _client(client: documents.Client) -> str:
     if client.stamps == "virtual":
         return "not measured: the clock is virtual"
     delay, lag = (
-        f"{short(block.p99)} ms" + (" ~" if block.is_marked("p99") else "")
+        f"{dashed(block.p99)} ms" + (" ~" if block.is_marked("p99") else "")
         for block in map(client.samples, (DELAY, LOOP_LAG))
     )
     text = f"CPU {percent(client.number(CPU_SHARE), '-')} of a core; p99: client delay {delay}, event loop lag {lag}"
@@ -261,7 +253,7 @@ def _known_figures(rows: Sequence[ServerFigure], server: Server) -> Iterator[str
         times, unit = (100, " %") if row.form == "share" else (1, "")
         parts = [statistic_of(row.in_entry(server), name) for name in row.statistics or (None,)]
         if any(part is not None for part in parts):
-            value = "/".join(short(None if part is None else part * times) for part in parts)
+            value = "/".join(dashed(None if part is None else part * times) for part in parts)
             yield f"{row.label.removesuffix(', %')} {value}{unit}"
 
 
@@ -270,7 +262,7 @@ def _against_earlier(earlier: EarlierRun | None) -> str:
     if earlier is None or not earlier.paired:
         return ""
     texts = [
-        f"mean {name.removesuffix('_ms').upper()} {short(of.after_mean)} against {short(of.before_mean)} ms "
+        f"mean {name.removesuffix('_ms').upper()} {dashed(of.after_mean)} against {dashed(of.before_mean)} ms "
         f"{earlier.arm} ({of.pairs} pairs)"
         for name, of in earlier.paired.items()
     ]
@@ -285,7 +277,7 @@ def slo_lines(summary: documents.Results) -> list[str]:
     rates, block = summary.rates, summary.slo
     lines = []
     if (attained := rates.get(ATTAINMENT.key)) is not None:
-        lines.append(f"{percent(attained)} of turns met it; goodput {short(rates.get(GOODPUT.key))} turns/s")
+        lines.append(f"{percent(attained)} of turns met it; goodput {dashed(rates.get(GOODPUT.key))} turns/s")
     if block and None not in block.limits.values():
         return [*lines, _missed(block)]
     classes = {name: part.slo for name, part in summary.by_class.items() if part.slo}

@@ -66,7 +66,7 @@ def together(comparisons: Sequence[Comparison]) -> Table:
             head = f"{term.head.text} (primary)" if is_primary else term.head.text
             cells = (_value(side, base, term, _word(by_label.get(side.label), term)) for side, base in sides)
             rows.append((Head(head, term.figure.key), *cells))
-    note = "better, worse: by the tests below. No word: no difference found, or not tested."
+    note = "better, worse: by the tests. No word: no difference found, or not tested."
     return Table("sides", "Configurations", ("figure", *(Name(side.heading) for side, _ in sides)), rows, note)
 
 

@@ -44,9 +44,12 @@ def _stated(comparison: Comparison) -> str:
     also = [f"worse: {_measured(row, comparison)}" for row in comparison.worse if not row.primary]
     also += [f"worse: {not_served_text(comparison.not_served)}"] if comparison.not_served.more else []
     also += [*filter(None, collapses(comparison)), *comparison.not_served.wrong]
-    judged = any(row.tested for row in comparison.rows) or comparison.not_served.regressed
-    holds = [f"holds for {comparison.condition.holds_for}"] if comparison.condition and judged else []
+    holds = [f"holds for {comparison.condition.holds_for}"] if comparison.condition and _judged(comparison) else []
     return f"{verdict}{'; '.join([_primary(comparison), *also, *holds])}"
+
+
+def _judged(comparison: Comparison) -> bool:
+    return any(row.tested for row in comparison.rows) or comparison.not_served.regressed
 
 
 def brief(comparison: Comparison) -> Name:
@@ -236,7 +239,7 @@ def contents(rows: Sequence[TableRow], comparisons: Sequence[Comparison], arms: 
         best_notes(best),
         winners(best),
         [Compared(_title(each), spoken(each), remarks(each), folded(each), tables.effects(each)) for each in both],
-        family(comparisons or arms) if both else "",
+        family(comparisons or arms) if any(map(_judged, both)) else "",
         front,
     )
 

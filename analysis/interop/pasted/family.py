@@ -68,7 +68,7 @@ def family(servers: Sequence[PastedServer]) -> Family:
     """Return the family of servers, of which equal ones have one variant."""
     equal: dict[str, list[PastedServer]] = {}
     for server in servers:
-        equal.setdefault(_key(server), []).append(server)
+        equal.setdefault(json.dumps((server.model, server.args, server.environment), sort_keys=True), []).append(server)
     distinct = [group[0] for group in equal.values()]
     lines = [line for server in distinct for line in server.lines]
     for group in equal.values():
@@ -121,10 +121,6 @@ def merged(lines: Sequence[str]) -> list[str]:
         prefix, name, remark = _LINE.fullmatch(line).groups()  # type: ignore[union-attr] # it matches any line
         names.setdefault((prefix, remark), {})[name] = None
     return [f"{prefix}{', '.join(of)}{remark}" for (prefix, remark), of in names.items()]
-
-
-def _key(server: PastedServer) -> str:
-    return json.dumps((server.model, server.args, server.environment), sort_keys=True)
 
 
 def _groups(servers: Sequence[PastedServer]) -> list[list[PastedServer]]:

@@ -301,14 +301,15 @@
       const left = run.left_s === null ? "" : ` · ${span(run.left_s)} left`;
       const turns = state.turns ? ` · ${number(state.turns.sent)} turns, ${number(state.turns.failed)} failed` : "";
       setText(this.facts, `${span(run.elapsed_s)}${left}${turns} · ${[...run.models, run.target].join(" · ")}`);
-      const lines = [badge?.headline, ...(badge?.reasons ?? [])].filter((text) => text && text !== badge.state);
+      const lines = [badge?.headline, ...(badge?.reasons ?? [])].filter((text) => text && text !== badge.state)
+        .filter((text, place, all) => !all.some((other, at) => at !== place && other.startsWith(`${text};`))); // with its remedy
       if (state.trouble && state.trouble !== badge?.headline) lines.unshift(`The last start was refused: ${state.trouble}`);
       this.reasons.hidden = !lines.length;
       if (this.reasons.dataset.texts !== lines.join("\n")) {
         this.reasons.dataset.texts = lines.join("\n");
         this.reasons.replaceChildren(...lines.map((text) => element("li", "", text)));
       }
-      this.measurement.hidden = !state.measurement || lines.some((line) => state.measurement.endsWith(line)); // said once
+      this.measurement.hidden = !state.measurement || lines.some((line) => line.startsWith("would be ")); // said once
       setText(this.measurement, state.measurement ? `Client: ${state.measurement}` : "");
       const words = state.bottlenecks.map(({ target, code, probable, since_s, now, evidence }) => {
         const server = state.bottlenecks.length > 1 ? `${target}: ` : "";

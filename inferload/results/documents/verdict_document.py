@@ -8,7 +8,7 @@ from inferload.base.json_text import Number, means
 
 NOT_JUDGED = "not judged"  # measurement of a run that never started
 State = Literal["failed", "stopped early", "invalid", "suspect", "passed"]  # worst first
-Answer = Literal["pass", "fail", "inconclusive"]
+Answer = Literal["pass", "fail", "inconclusive", "not evaluated"]
 # Result of a gate whose interval contains the limit. `warn`: a note, and the value decides.
 GatePolicy = Literal["warn", "pass", "fail"]
 # What decided a gate: the value, if it is no estimate; the interval; the distance between value and limit.
@@ -55,7 +55,8 @@ class GateResult(Struct, frozen=True, kw_only=True):
     answer: Annotated[
         Answer,
         means(
-            "`pass`, `fail`, or `inconclusive`: the 95 % interval contains the limit, or the run is too short for one"
+            "`pass`, `fail`, `inconclusive` (the 95 % interval contains the limit, or the run is too short for one), "
+            "or `not evaluated`: nothing was measured"
         ),
     ] = "fail"
     ground: Annotated[
@@ -68,6 +69,11 @@ class GateResult(Struct, frozen=True, kw_only=True):
     high: Annotated[Number | None, means("upper end of the 95 % interval")] = None
     effective_n: Annotated[Number | None, means("number of independent samples that have this interval")] = None
     note: Annotated[str | None, means("remark on the value; of an inconclusive gate: what is missing")] = None
+
+    @property
+    def failed(self) -> bool:
+        """True if it was evaluated and does not hold."""
+        return not self.passed and self.answer != "not evaluated"
 
 
 class Verdict(Struct, frozen=True, kw_only=True):

@@ -20,7 +20,7 @@ def value_text(gate: GateResult, value: float | None) -> str:
 
 def gate_mark(gate: GateResult) -> str:
     """Return the result of a gate; an inconclusive one has the result that the value alone gives."""
-    mark = "passed" if gate.passed else "FAILED"
+    mark = "passed" if gate.passed else "FAILED" if gate.failed else "not evaluated"
     mark = f"inconclusive, {mark}" if gate.answer == "inconclusive" else mark
     return f"{mark}, simulated" if gate.simulated else mark
 

@@ -114,7 +114,7 @@ def _why_unknown(name: str, part: Figures, results: Results) -> str:
     if _needs(name) == "canary":
         return ": no canary was answered; give the scenario a canary"
     if part.turns.ok == 0:
-        return ": no turn succeeded" if results.window_s else ": nothing was measured"
+        return ": no turn succeeded"
     if name in OF_STREAMS and not part.turns.streamed:
         return ": its answers are no streams; use e2e_ms"
     if name == rate_figures.FAIRNESS.key and len(results.by_class) < 2:

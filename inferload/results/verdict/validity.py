@@ -55,7 +55,7 @@ def judge(evidence: Sequence[Evidence]) -> Verdict:
     reasons.sort(key=lambda reason: (reason.phase != "measure", reason.code != first, reason.level != "invalid"))
     phases = [phase.phase for phase in evidence]
     if "measure" not in phases:
-        text = "the run ended before its measure phase began: nothing was measured"
+        text = "the run ended before its measure phase began"
         reasons.insert(0, Reason(code="no_turns", level="invalid", value=0, limit=1, text=text))
         phases.append("measure")
     by_phase: dict[str, str] = {phase: _worst(reasons, phase) for phase in phases}

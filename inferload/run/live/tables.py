@@ -84,7 +84,7 @@ def _gate(text: str, counts: SoFar, results: Results) -> dict[str, Any]:
 
 
 def gates_of(gates: Sequence[GateResult]) -> list[dict[str, Any]]:
-    return [_gate_row(gate.gate, gate.value, gate.passed, gate.note) for gate in gates]
+    return [_gate_row(gate.gate, gate.value, gate.passed, gate.note) for gate in gates if gate.passed or gate.failed]
 
 
 def _gate_row(text: str, value: float | None, passed: bool | None, note: str | None) -> dict[str, Any]:

@@ -76,9 +76,8 @@ def resolve(name_or_path: str) -> Path:
         raise UsageError(f"scenario {name_or_path}: {other}")
     if path.is_file():
         return path
-    meant = instead_of_file(path, instead(path.stem, names(), ""))
-    choices = f"{meant} Bundled are {', '.join(names())}".strip()
-    raise UsageError(f"scenario {name_or_path}: no such file, and no bundled scenario of that name; {choices}")
+    meant = instead_of_file(path, instead(path.stem, names(), f"bundled are {', '.join(names())}"))
+    raise UsageError(f"scenario {name_or_path}: no such file, and no bundled scenario of that name; {meant}")
 
 
 def _other_kind(path: Path) -> str | None:

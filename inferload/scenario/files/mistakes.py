@@ -63,12 +63,8 @@ def _shown(value: Any) -> str:
     """Return a value as written, cut to 60 characters."""
     if value is None or isinstance(value, bool):
         return json.dumps(value)
-    text = repr(value) if isinstance(value, str | int | float) else _sort(value)
+    text = "a mapping" if isinstance(value, Mapping) else "a list" if isinstance(value, list | tuple) else repr(value)
     return text if len(text) <= 60 else text[:57] + "..."
-
-
-def _sort(value: Any) -> str:
-    return "a mapping" if isinstance(value, Mapping) else "a list" if isinstance(value, list | tuple) else repr(value)
 
 
 def _part_of(schema: Schema, loc: Sequence[str | int]) -> Schema:

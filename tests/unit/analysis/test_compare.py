@@ -374,6 +374,7 @@ def test_the_block_of_incomparable_sides_has_no_gains(tmp_path: Path, command: C
     assert f"[gains of new]\n  {line}\n" in shown
     assert "new (not valid)" in shown
     assert not re.search("↑|throughput: ", shown)
+    assert "Significance level" not in command("compare", old, new), "nothing was tested"
     other = write_run(tmp_path / "other", 1, 50, prompt=30)
     assert "  not comparable: workload.prompt_tokens: 20 against 30\n" in command(words[0], old, other, *words[3:])
 

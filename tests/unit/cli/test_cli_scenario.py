@@ -133,8 +133,7 @@ def test_validate_prints_all_mistakes(inferload: Inferload, tmp_path: Path) -> N
         f"{bad}:1: sheme: unknown key; did you mean schema?",
         f"{bad}:5: phases.drain_s: must be at least 0, is -1",
         f"{bad}: 2 mistakes",
-        "scenario chta: no such file, and no bundled scenario of that name; "
-        f"did you mean chat? Bundled are {', '.join(catalog.names())}",
+        "scenario chta: no such file, and no bundled scenario of that name; did you mean chat?",
     ]
 
 

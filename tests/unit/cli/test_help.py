@@ -8,6 +8,7 @@ import pytest
 from inferload import cli
 from inferload.base.argparse_ext import EXAMPLES, HelpfulParser, help_columns
 from inferload.cli import reference
+from inferload.scenario.files import catalog
 
 COMMANDS = [name for group in cli.GROUPS.values() for name in group]
 WORD = r"""(?:"[^"]*"|'[^']*'|[^\s"'])+"""
@@ -34,6 +35,12 @@ def test_no_line_of_a_help_is_wider_than_the_terminal(columns: int, monkeypatch:
     for parser in [cli.build_parser(), *parsers]:
         for line in parser.format_help().splitlines():
             assert len(line) <= columns or re.fullmatch(rf"(--\S+ )?{WORD}", line.strip()), line
+
+
+def test_names_with_hyphens_are_not_broken(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "60")
+    for parser in reference.parsers("init").values():
+        assert set(re.split(r"[\s,;:]+", parser.format_help())) >= set(catalog.names())
 
 
 @pytest.mark.parametrize(("told", "columns"), [("20", 60), ("0", 80), ("99", 99), ("500", 120)])

@@ -74,7 +74,7 @@ def test_lost_workers_are_omitted_last() -> None:
 
 def test_a_figure_that_does_not_fit_is_omitted() -> None:
     now = Snapshot("measure", 42.9, 47.2, None, 12, 0, FIGURES, kv_cache_usage=0.434, waiting=3.0)
-    assert lines(now, 74)[2] == "TTFT p50 43.21 p95 80.5 ms · ITL p50 12.5 p95 14 ms · KV 43.4 %"
+    assert lines(now, 73)[2] == "TTFT p50 43.2 p95 80.5 ms · ITL p50 12.5 p95 14 ms · KV 43.4 %"
 
 
 @given(st.integers(0, 10**7))

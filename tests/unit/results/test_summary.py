@@ -700,10 +700,10 @@ def test_tables_of_an_invalid_run_on_the_simulator(golden: Callable[[str, str], 
     deciding = ", ".join(dict.fromkeys(r["code"] for r in summary["verdict"]["reasons"] if r["phase"] == "measure"))
     summary["verdict"]["reasons"].append({"code": "cpu", "phase": "drain", "level": "suspect", "text": "busy"})
     assert f"measurement INVALID: {deciding}" in brief(summary, "").splitlines()
-    headline, measurement = text.splitlines()[:2]
+    headline, subject, measurement = text.splitlines()[:3]
     assert headline.startswith("invalid: ")
     assert "INVALID" in measurement
-    assert "simulator" in measurement
+    assert "(simulator, not a real server)" in subject
     assert all("(INVALID)" in line for line in text.splitlines() if line.startswith(("Latency", "Business", "System")))
 
 
@@ -711,7 +711,7 @@ def test_several_servers_behind_one_address_have_a_line_in_place_of_figures() ->
     several = "2 servers behind http://h:8000: name each with --metrics-url; server figures are left out"
     left_out = {"target": "http://h:8000", "scrapes": 240, "window_s": 60.0, "replicas": 2}
     document = build(EMPTY)
-    document |= {"servers": [left_out]}
+    document |= {"servers": [left_out], "window_s": 60.0}
     assert f"server  {several}" in brief(document).splitlines()
     assert several in " ".join(details(document).split())
     assert "Not published" not in details(document)
@@ -726,7 +726,8 @@ def test_a_server_with_speculation_has_a_line_of_its_drafts() -> None:
     document = build(EMPTY)
     drafts = {"accepted_tok_per_s": 219.0, "acceptance_rate": 0.327, "acceptance_by_position": [0.6, 0.25]}
     document |= {
-        "servers": [{"target": "http://h:8000", "requests_waiting": {"mean": 1, "max": 2}, "spec_decode": drafts}]
+        "servers": [{"target": "http://h:8000", "requests_waiting": {"mean": 1, "max": 2}, "spec_decode": drafts}],
+        "window_s": 60.0,
     }
     lines = brief(document).splitlines()
     assert "server       waiting 1/2 (gauges: mean/max)" in lines

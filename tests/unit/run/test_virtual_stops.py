@@ -88,6 +88,10 @@ def test_a_run_stopped_in_its_warmup_measured_nothing(by: str, words: list[str],
     headline = rf"stopped early by {by} after {AT_S} s of warm-up: nothing was measured{SIMULATED}"
     surfaces.check(run.run_dir, code, run.text, "stopped early", headline)
     assert run.code == code
+    assert {gate["answer"] for gate in run.summary["verdict"]["gates"]} == {"not evaluated"}
+    for text in (run.text, (run.run_dir / "report.md").read_text()):
+        assert "FAILED" not in text
+        assert "no metrics were scraped" not in text
     phases = [phase["phase"] for phase in run.manifest["phases"]]
     assert phases == ["warmup", "drain"]
     assert mark(run.run_dir, "phase", "measure") is None
