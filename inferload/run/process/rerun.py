@@ -170,8 +170,9 @@ def _differences(spec: RunSpec, now: RunSpec) -> list[str]:
 
 def _in_short(value: Any) -> str:
     if isinstance(value, list) and all(isinstance(each, str) for each in value):
-        return ", ".join(value) or "none"
-    text = f"{value:.15g}" if isinstance(value, float) else json.dumps(value, ensure_ascii=False)
+        text = ", ".join(value) or "none"
+    else:
+        text = f"{value:.15g}" if isinstance(value, float) else json.dumps(value, ensure_ascii=False)
     return text if len(text) <= _MOST_SHOWN else text[:_MOST_SHOWN] + "..."
 
 
