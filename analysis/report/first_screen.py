@@ -119,7 +119,7 @@ def _measured(gate: GateResult) -> str:
 
 def _tiles(results: Results) -> tuple[Tile, ...]:
     rates = results.rates
-    shown = brief_of(lambda figure: bool(results.latency_of(figure.key).count)) if results.window_s else ()
+    shown = brief_of(lambda figure: bool(results.latency_of(figure.key).count))
     why = (
         "no streamed turns" if results.turns.ok else "no turn ended well" if results.turns.sent else "no turns measured"
     )
