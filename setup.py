@@ -1,4 +1,4 @@
-"""What pyproject.toml cannot describe: which extensions a wheel has, and the README and the URLs of a package index.
+"""Parts of the build that pyproject.toml cannot have: the extensions of a wheel, the README and URLs of a package index.
 
 Environment variables:
 INFERLOAD_EXTENSIONS: `required` fails where an extension cannot be compiled; `none` makes a wheel for any system, whose Python code

@@ -15,7 +15,7 @@ NOT_KNOWN = "not known"
 NOT_MEASURED = "not measured"
 _DIGITS = 3
 _DIGITS_OF_A_CELL = 4
-_LONG_MS, _WHOLE_S = 10_000.0, 1_000.0  # from here on times are in seconds: one of several, each of them
+_LONG_MS, _SHORT_MS = 10_000.0, 1_000.0  # from which the longest, or the shortest, of some times is in seconds
 _MOST_DECIMALS = 6
 _UNITS_S = {"s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
 _TIME = re.compile(r"(?:\d+(?:\.\d+)?\s*(?:h|min|m|s)\s*)+|\d+(?:\.\d+)?")
@@ -49,7 +49,7 @@ def time_unit(values_ms: Iterable[float | None]) -> tuple[str, float]:
     Seconds if one of them has 10 s or more, or each (but 0) 1 s or more.
     """
     known = [float(f"{value:.{_DIGITS}g}") for value in values_ms if value and math.isfinite(value)]
-    in_s = bool(known) and (max(known) >= _LONG_MS or min(known) >= _WHOLE_S)
+    in_s = bool(known) and (max(known) >= _LONG_MS or min(known) >= _SHORT_MS)
     return ("s", 1e-3) if in_s else ("ms", 1.0)
 
 

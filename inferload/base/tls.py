@@ -106,7 +106,7 @@ class Port(NamedTuple):
 
     @property
     def problem(self) -> str:
-        """What is wrong with the scheme if the port speaks only the other one."""
+        """Text of the error for a port that answers only in the other scheme."""
         return NO_TLS if self.scheme == "https" else EXPECTS_TLS
 
     def speaks_other(self) -> bool:

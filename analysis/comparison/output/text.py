@@ -192,7 +192,7 @@ def winners(decisions: Sequence[Decision]) -> list[tuple[str, str]]:
 
 
 class Compared(NamedTuple):
-    """What is stated of one comparison. `folded`: the remark that counts further differences, and these."""
+    """Texts of one comparison. `folded`: the number of further differences as a remark, and the list of them."""
 
     title: str
     headline: str

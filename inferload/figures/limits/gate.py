@@ -56,4 +56,5 @@ class Gate(Struct, frozen=True):
 
     def shown(self, value: float | None) -> str:
         """Return a value with its unit, and with as many digits as tell it apart from the limit: 412 ms."""
-        return NOT_KNOWN if value is None else f"{apart(value, self.limit)} {self.unit}".rstrip()
+        text = NOT_KNOWN if value is None else apart(value, self.limit)
+        return text if text == NOT_KNOWN else f"{text} {self.unit}".rstrip()

@@ -1,4 +1,4 @@
-"""What the live view shows: columns of figures, and their charts, tiles and table. A page gets these texts with the data.
+"""Contents of the live view: columns of figures, and their charts, tiles and table. A page gets these texts with the data.
 
 Texts are in sentence case, as all labels of the view.
 """

@@ -132,14 +132,14 @@ class Controller:
 
     @property
     def ending(self) -> str | None:
-        """What the run does after its load, as a sentence; None without such a run."""
+        """Sentence on the state of the run between its load and its end; None at other times."""
         if self.run is None or not self.run.ending:
             return None
         return f"the run is {self.writing or 'draining'}"
 
     @property
     def writing(self) -> str | None:
-        """What the run writes, as a phase; None before the end of its load."""
+        """Phase in which the run writes its results; None before the end of its load."""
         return self._own.writing if self._stages.stage is Stage.WRITING else None
 
     @property

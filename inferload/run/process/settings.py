@@ -66,7 +66,7 @@ class ProcessSettings(Struct, frozen=True):
 
     @property
     def writing(self) -> str:
-        """What a run does after its load, as a phase."""
+        """Phase of a run after its load, in which it writes its results."""
         return f"writing the {'report' if self.report else 'results'}"
 
     @property

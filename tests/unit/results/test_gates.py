@@ -556,6 +556,7 @@ def test_the_gate_reference_is_generated() -> None:
 
 @given(value=st.floats(0, 1e6), limit=st.sampled_from((0.5, 10.0, 499.96, 500.0, 30_000.0)))
 def test_a_value_is_told_apart_from_its_limit(value: float, limit: float) -> None:
+    assert all(parse(f"p95(ttft_ms) < {limit}").shown(of) == "not known" for of in (None, math.nan, math.inf))
     shown = parse(f"p95(ttft_ms) < {limit}").shown(value)
     assert shown.endswith(" ms")
     assert (shown == parse(f"p95(ttft_ms) < {limit}").shown(limit)) <= (value == pytest.approx(limit, rel=1e-12))
